@@ -1,4 +1,7 @@
-"""The memory of this process under the names of Go's nsqd, and the return of unused memory to the system."""
+"""The memory of this process under the names of Go's nsqd, and the return of unused memory to the system.
+
+`Pauses` times the collections of the garbage collector.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from typing import Any
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NS_PER_US = 1000
-_PAUSES_KEPT = 128
+_LAST_PAUSES = 128
+
+
+# ---- pauses
 
 
 class Pauses:
@@ -22,7 +28,7 @@ class Pauses:
     def __init__(self) -> None:
         self._started_ns = 0
         self.total_ns = 0
-        self.last_ns: deque[int] = deque(maxlen=_PAUSES_KEPT)
+        self.last_ns: deque[int] = deque(maxlen=_LAST_PAUSES)
 
     def watch(self) -> None:
         """Begin to time collections. Idempotent."""
@@ -40,6 +46,9 @@ class Pauses:
 
 # There is one collector in a process.
 PAUSES = Pauses()
+
+
+# ---- memory
 
 
 def free_memory(threadpool: Any) -> str:
@@ -86,4 +95,7 @@ def memory_statistics() -> dict[str, int]:
 
 def percentile(part: float, ordered: Sequence[int]) -> int:
     """Return the value that this part of the ordered values does not exceed; 0 without values."""
-    return ordered[min(len(ordered) - 1, int(part * len(ordered) + 0.5))] if ordered else 0
+    if not ordered:
+        return 0
+    index = int(part * len(ordered) + 0.5)
+    return ordered[min(index, len(ordered) - 1)]

@@ -27,14 +27,22 @@ _MOST_FRAMES = 128
 _MOST_STACKS = 2000
 
 
+# ---- stacks
+
+
 def stacks_text(slices: WorkSlices) -> str:
     """Return the stacks of all greenlets and threads. Equal ones, which may be thousands, are one paragraph."""
     stacks: Counter[tuple[str, tuple[str, ...]]] = Counter()
     modules = _modules_by_file()
     for one in _living_greenlets(slices):
-        is_current = one is gevent.getcurrent()
-        frame = sys._getframe() if is_current else one.gr_frame
-        state = "running" if is_current else "waiting" if frame is not None else "not started"
+        frame = one.gr_frame
+        if one is gevent.getcurrent():
+            frame = sys._getframe()
+            state = "running"
+        elif frame is not None:
+            state = "waiting"
+        else:
+            state = "not started"
         stacks[f"greenlet {state}", _lines(frame, modules)] += 1
         slices.sleep_if_due()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -76,6 +84,9 @@ def _modules_by_file() -> dict[str, str]:
 def _function_name(code: CodeType, modules: dict[str, str]) -> str:
     """Return a name such as `nsqd_py.queue.topic.Topic.commit`."""
     return f"{modules.get(code.co_filename, code.co_filename)}.{code.co_qualname}"
+
+
+# ---- profiles
 
 
 class ProfileUnderWay(Exception):
@@ -122,7 +133,9 @@ class Profiler:
             codes.append(frame.f_code)
             frame = frame.f_back
         stack = tuple(codes)
-        counts[stack if stack in counts or len(counts) < _MOST_STACKS else ()] += 1
+        if stack not in counts and len(counts) >= _MOST_STACKS:
+            stack = ()
+        counts[stack] += 1
 
 
 # One for the process, like the timer.

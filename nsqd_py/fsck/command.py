@@ -36,7 +36,8 @@ def check_data(options: NsqdOptions) -> int:
 
 def export_to_go(options: NsqdOptions) -> int:
     """Write the data path as files of Go's nsqd, print the counts, and return the exit status."""
-    directory, target = Path(options.data_path or ".").resolve(), Path(options.export_to_go).resolve()
+    directory = Path(options.data_path or ".").resolve()
+    target = Path(options.export_to_go).resolve()
     try:
         if os.path.islink(options.export_to_go.rstrip("/")):
             raise DataRefused(
@@ -68,7 +69,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _refusing(directory: Path) -> Iterator[None]:
-    """Raise Refused for errors of starts and of the disk, and if an nsqd works there."""
+    """Raise DataRefused for errors of starts and of the disk, and if an nsqd works there."""
     try:
         yield
     except StartError as error:
@@ -81,5 +82,6 @@ def _refusing(directory: Path) -> Iterator[None]:
 
 def _now_ns(directory: Path) -> int:
     """Return the current time on the steady clock of this directory. Raises OSError."""
-    before, now = read_clock_file(directory), read_clocks(0)
+    before = read_clock_file(directory)
+    now = read_clocks(0)
     return before.steady_at(now) if before is not None else now.wall_ns

@@ -22,7 +22,7 @@ from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.reading import RecordWindow
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.recovery import RecoveredFile
-from nsqd_py.fsck.reading import LoadedTopic, LogNumbers, kept_numbers, load_directory
+from nsqd_py.fsck.reading import LoadedTopic, LogNumbers, load_directory, readable_numbers
 from nsqd_py.fsck.reports import DataRefused, DirectoryReport, count_text, finding_text, some, table
 from nsqd_py.go_import import go_files
 from nsqd_py.go_import.take_over import may_last, sync_files
@@ -62,9 +62,10 @@ def export(
             raise DataRefused(
                 f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it"
             )
-        queues = [
-            queue for topic in topics if may_last(topic.entry.name) for queue in _queues_of(topic, now_ns)
-        ]
+        queues: list[_Queue] = []
+        for topic in topics:
+            if may_last(topic.entry.name):
+                queues += _queues_of(topic, now_ns)
         if not queues:
             raise DataRefused(
                 f"{directory} has no topics: --data-path is the directory in which nsqd-py worked"
@@ -113,15 +114,22 @@ class _Queue:
 
     def messages(self) -> Iterator[go_files.GoMessage]:
         """Yield the messages in the order of the log, those of `later` at the end. Raises OSError and DataRefused."""
-        for is_later in (False, True) if self.later else (False,):
+        passes = (False, True) if self.later else (False,)
+        for is_later in passes:
             for recovered in self.source.files:
-                ranges = self.ranges(replace(self.source.log, kept=list(kept_numbers(recovered))))
-                numbers = (seq for low, high in ranges for seq in range(low, high))
-                yield from self._read(recovered, (seq for seq in numbers if (seq in self.later) is is_later))
+                numbers = (seq for seq in self._numbers(recovered) if (seq in self.later) is is_later)
+                yield from self._read(recovered, numbers)
+
+    def _numbers(self, recovered: RecoveredFile) -> Iterator[int]:
+        """Yield the numbers of the messages of a file that are in this queue."""
+        log = replace(self.source.log, readable=list(readable_numbers(recovered)))
+        for low, high in self.ranges(log):
+            yield from range(low, high)
 
     def _read(self, recovered: RecoveredFile, numbers: Iterator[int]) -> Iterator[go_files.GoMessage]:
         waiting = self.saved.waiting.by_number()
-        file, window = recovered.file, RecordWindow(recovered.file.read, recovered.file.end_offset)
+        file = recovered.file
+        window = RecordWindow(file.read, file.end_offset)
         batch: Batch | None = None
         for seq in numbers:
             if batch is None or seq >= batch.end_seq:
@@ -129,9 +137,9 @@ class _Queue:
                     batch = window.batch(window.find(file, seq), file.salt)
                 except (Damaged, Incomplete) as error:
                     raise DataRefused(f"{file.path}: message {seq} cannot be read any more") from error
-            place = seq - batch.first_seq
+            index = seq - batch.first_seq
             attempts = waiting[seq][1] if seq in waiting else 0
-            yield batch.timestamp_ns, attempts, batch.base_id + place, batch.message(place)
+            yield batch.timestamp_ns, attempts, batch.base_id + index, batch.message(index)
         file.close()
 
     def write(self, folder: Path, max_file_bytes: int) -> None:
@@ -142,7 +150,9 @@ class _Queue:
                 data = go_files.encode_go_message(message)
                 if not self.count or offset + len(data) > max_file_bytes:
                     stack.close()
-                    number, offset = number + bool(self.count), 0
+                    if self.count:
+                        number += 1
+                    offset = 0
                     path = folder / go_files.go_file_name(self.topic, self.channel, number)
                     file = stack.enter_context(private_files.create(path, _BUFFER_BYTES))
                 file.write(data)
@@ -199,7 +209,7 @@ def _damage(report: DirectoryReport) -> str:
     """Return a sentence about the damage and the missing messages; an empty one if the directory is well."""
     if report.is_well:
         return ""
-    places = "; ".join(some(list(map(finding_text, report.damage))))
+    findings = "; ".join(some(list(map(finding_text, report.damage))))
     channels = [
         (channel.missing, f"{topic.name}:{channel.name}")
         for topic in report.topics
@@ -207,16 +217,17 @@ def _damage(report: DirectoryReport) -> str:
     ]
     counts = [f"{count_text(missing, 'message')} of {name}" for missing, name in channels if missing]
     missing = f"; missing: {', '.join(counts)}" if counts else ""
-    return f"{report.path} is damaged, and what cannot be read is not exported: {places}{missing}"
+    return f"{report.path} is damaged, and what cannot be read is not exported: {findings}{missing}"
+
+
+def _row(queue: _Queue) -> tuple[str, str, str, str]:
+    deferred = f"{len(queue.later):,}" if queue.later else ""
+    return queue.topic, queue.channel or "", f"{queue.count:,}", deferred
 
 
 def _lines(queues: list[_Queue], target: Path) -> Iterator[str]:
-    """Yield the counts."""
-    rows = [
-        (queue.topic, queue.channel or "", f"{queue.count:,}", f"{len(queue.later):,}" if queue.later else "")
-        for queue in queues
-    ]
-    yield from table([("TOPIC", "CHANNEL", "MESSAGES", "DEFERRED"), *rows])
+    """Yield the lines of the report: a table of counts, and what the operator must know."""
+    yield from table([("TOPIC", "CHANNEL", "MESSAGES", "DEFERRED"), *map(_row, queues)])
     yield ""
     topic_count = sum(queue.channel is None for queue in queues)
     counts = {

@@ -1,4 +1,7 @@
-"""Reading a data directory as a start of nsqd would, every record with its checksum, and changing nothing."""
+"""Reading a data directory as a start of nsqd would, every record with its checksum, and changing nothing.
+
+`LogNumbers` says which messages of a log are in which state, `load_directory` reads the topics and reports on them.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,13 @@ from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_files import parse_go_name
 from nsqd_py.stores.directories import STATE_FILES
 
+STAT_BLOCK_BYTES = 512
+_SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-(alone|removed)-.*")
+_LEFTOVERS = (".gone", ".spare", ".compact", ".back", ".tmp")  # the next start removes them
+
+
+# ---- the numbers of a log
+
 
 def released_until(
     log_end: int, saved: Iterable[SavedPosition], held: SavedPosition | None, *, is_held: bool
@@ -30,34 +40,35 @@ def released_until(
     """
     if not is_held:
         return log_end
-    return max([held.finished.floor if held is not None else 0, *(position.end for position in saved)])
+    floor = held.finished.floor if held is not None else 0
+    return max([floor, *(position.end for position in saved)])
 
 
 @dataclass(frozen=True, slots=True)
 class LogNumbers:
     """The numbers of a topic's log.
 
-    kept      messages that can be read, in rising order
+    readable  messages that can be read, in rising order
     released  number up to which messages are in the channels
     deferred  messages that were published with a delay, by file
     end       number of the next message
     """
 
-    kept: list[Range]
+    readable: list[Range]
     released: int
     deferred: Sequence[PackedWaits]
     end: int
 
     @property
     def held(self) -> list[Range]:
-        """The kept messages that are in no channel yet."""
-        return [(max(low, self.released), high) for low, high in self.kept if high > self.released]
+        """The readable messages that are in no channel yet."""
+        return [(max(low, self.released), high) for low, high in self.readable if high > self.released]
 
     @property
     def holes(self) -> list[Range]:
         """The numbers of messages that were published and cannot be read, in rising order."""
-        lows = [0, *(high for _, high in self.kept)]
-        highs = [*(low for low, _ in self.kept), self.end]
+        lows = [0, *(high for _, high in self.readable)]
+        highs = [*(low for low, _ in self.readable), self.end]
         return [(low, high) for low, high in zip(lows, highs, strict=True) if low < high]
 
     def missing(self, saved: Iterable[SavedPosition], held: SavedPosition | None) -> list[Range]:
@@ -73,16 +84,19 @@ class LogNumbers:
         )
 
     def unfinished(self, saved: SavedPosition) -> list[Range]:
-        """Return the kept messages that this channel has not finished."""
-        return [gap for low, high in self.kept for gap in saved.finished.gaps(low, min(high, self.released))]
+        """Return the readable messages that this channel has not finished."""
+        return [
+            gap for low, high in self.readable for gap in saved.finished.gaps(low, min(high, self.released))
+        ]
 
     def report(self, name: str, saved: SavedPosition, now_ns: int, *, is_paused: bool) -> ChannelReport:
         """Return the report on one channel."""
         unfinished = self.unfinished(saved)
-        count, given = count_of(unfinished), count_of(self.kept) - count_of(self.held)
+        count = count_of(unfinished)
+        released = count_of(self.readable) - count_of(self.held)
         deferred = len(self.later(unfinished, saved.waiting, now_ns))
         missing = count_of(recovery.needed_of(self.holes, saved.finished, self.released))
-        return ChannelReport(name, is_paused, count - deferred, deferred, given - count, missing)
+        return ChannelReport(name, is_paused, count - deferred, deferred, released - count, missing)
 
     def later(self, unfinished: list[Range], waiting: PackedWaits, now_ns: int) -> set[int]:
         """Return those of `unfinished` that are due later, by their last requeue, or else by their publish."""
@@ -92,16 +106,15 @@ class LogNumbers:
         later = {seq for low, high in common(deferred, unfinished) for seq in range(low, high)}
         lows = [low for low, _ in unfinished]
         for seq, (due_ns, _) in waiting.by_number().items():
+            index = bisect_right(lows, seq)
             if due_ns <= now_ns:
                 later.discard(seq)
-            elif (place := bisect_right(lows, seq)) and seq < unfinished[place - 1][1]:
+            elif index and seq < unfinished[index - 1][1]:
                 later.add(seq)
         return later
 
 
-STAT_BLOCK_BYTES = 512
-_SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-(alone|removed)-.*")
-_LEFTOVERS = (".gone", ".spare", ".compact", ".back", ".tmp")  # the next start removes them
+# ---- the topics of a directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +168,8 @@ class _Reader:
             own = found[name].journals.get("") if name in found else None
             if own is not None and says_deleted(own):  # a start of nsqd completes its deletion
                 continue
-            yield self._read_topic(
-                entries.get(name, state_files.TopicEntry(name)), found.get(name, recovery.TopicFiles())
-            )
+            entry = entries.get(name, state_files.TopicEntry(name))
+            yield self._read_topic(entry, found.get(name, recovery.TopicFiles()))
 
     # ---- one topic
 
@@ -171,28 +183,30 @@ class _Reader:
         known = [position for position in saved.values() if position is not None]
         deleted = {name for name, position in saved.items() if position is not None and position.is_deleted}
         names = [name for name in {**entry.channels, **saved} if name not in deleted]
-        ends = [position.end for position in [*known, held] if position is not None]
-        ends += [stop.next_seq] if stop is not None else []
-        end = max([files[-1].file.end_seq if files else 0, *ends])
+        log_end = files[-1].file.end_seq if files else 0
+        ends = [log_end, *(position.end for position in known)]
+        if held is not None:
+            ends.append(held.end)
+        if stop is not None:
+            ends.append(stop.next_seq)
+        end = max(ends)
         log = LogNumbers(
-            [kept for file in files for kept in kept_numbers(file)],
+            list(chain.from_iterable(map(readable_numbers, files))),
             released_until(end, known, held, is_held=entry.is_paused or not names),
             [file.deferred for file in files],
             end,
         )
-        begin = SavedPosition(SeqRanges(min(files[0].file.first_seq if files else end, log.released)))
+        first_seq = files[0].file.first_seq if files else end
+        begin = SavedPosition(SeqRanges(min(first_seq, log.released)))
         positions = {name: saved.get(name) or begin for name in names}
         findings = self.report.findings
-        # After a kill, the topic may have been in the middle of a deletion.
-        for name in names if stop is not None else ():
-            if name not in found.journals:
-                detail = f"channel {name} gets everything that the log holds once more"
-                findings.append(Finding(journal_name(entry.name, name), DamageKind.GONE, 0, 0, detail))
+        if stop is not None:  # after a kill, the topic may have been in the middle of a deletion
+            findings += [_lost_position(entry.name, name) for name in names if name not in found.journals]
         # If something is damaged, messages are missing because of that, and the repair handles both.
         if (stop is not None or self._is_same_boot) and not is_damaged:
             missing = log.missing(positions.values(), held)
             if stop is None:  # after a kill, the end of the log is unknown
-                missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
+                missing = common(missing, [(0, log_end)])
             for gone in recovery.missing_files(
                 entry.name, log.holes, missing, stop.file_seqs if stop else ()
             ):
@@ -231,14 +245,20 @@ class _Reader:
                 self._note(path, DamageKind.RECORDS, start, end)
             if recovered.torn is not None:  # only the last file can have been written to when nsqd ended
                 is_last = recovered is log.files[-1]
-                self._note(path, DamageKind.TORN_RECORD if is_last else DamageKind.RECORDS, *recovered.torn)
+                kind = DamageKind.TORN_RECORD if is_last else DamageKind.RECORDS
+                self._note(path, kind, *recovered.torn)
         return log.files
 
     def _note(self, path: Path, problem: DamageKind, start: int, end: int, detail: str = "") -> None:
         self.report.findings.append(Finding(path.name, problem, start, end, detail))
 
 
-def kept_numbers(recovered: recovery.RecoveredFile) -> Iterator[Range]:
+def _lost_position(topic: str, channel: str) -> Finding:
+    detail = f"channel {channel} gets everything that the log holds once more"
+    return Finding(journal_name(topic, channel), DamageKind.GONE, 0, 0, detail)
+
+
+def readable_numbers(recovered: recovery.RecoveredFile) -> Iterator[Range]:
     """Yield the ranges of messages in a file that can be read, in rising order."""
     low = recovered.file.first_seq
     for gap_low, gap_high in sorted(recovered.gaps):
@@ -250,24 +270,26 @@ def kept_numbers(recovered: recovery.RecoveredFile) -> Iterator[Range]:
 
 
 def _topic_report(topic: LoadedTopic, now_ns: int) -> TopicReport:
-    log, positions = topic.log, topic.positions
-    live = union([*log.held, *(gap for saved in positions.values() for gap in log.unfinished(saved))])
-    files = [
-        FileReport(
-            file.path.name,
-            file.first_seq,
-            file.end_seq,
-            count_of(kept_numbers(recovered)),
-            file.path.stat().st_blocks * STAT_BLOCK_BYTES,
-            file.header.is_sparse,
-            file.header.is_imported,
-        )
-        for recovered in topic.files
-        for file in (recovered.file,)
-    ]
-    channels = [
-        log.report(name, saved, now_ns, is_paused=topic.is_paused(name)) for name, saved in positions.items()
-    ]
-    return TopicReport(
-        topic.entry.name, topic.entry.is_paused, count_of(log.held), count_of(live), files, channels
+    log = topic.log
+    live = list(log.held)
+    channels = []
+    for name, saved in topic.positions.items():
+        live += log.unfinished(saved)
+        channels.append(log.report(name, saved, now_ns, is_paused=topic.is_paused(name)))
+    files = [_file_report(recovered) for recovered in topic.files]
+    held_count = count_of(log.held)
+    live_count = count_of(union(live))
+    return TopicReport(topic.entry.name, topic.entry.is_paused, held_count, live_count, files, channels)
+
+
+def _file_report(recovered: recovery.RecoveredFile) -> FileReport:
+    file = recovered.file
+    return FileReport(
+        file.path.name,
+        file.first_seq,
+        file.end_seq,
+        count_of(readable_numbers(recovered)),
+        file.path.stat().st_blocks * STAT_BLOCK_BYTES,
+        file.header.is_sparse,
+        file.header.is_imported,
     )

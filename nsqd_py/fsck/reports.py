@@ -1,4 +1,4 @@
-"""A report as text and as JSON."""
+"""A report on a data directory: `DirectoryReport` has the findings, `as_text` and `as_json` show them."""
 
 from __future__ import annotations
 
@@ -12,87 +12,11 @@ _HEADINGS = ("TOPIC", "CHANNEL", "QUEUED", "DEFERRED", "FINISHED", "MISSING", ""
 _SHOWN_NAMES = 10
 
 
-def as_json(report: DirectoryReport) -> str:
-    """Return the whole report as one JSON object."""
-    return orjson.dumps(asdict(report) | {"is_well": report.is_well}, option=orjson.OPT_INDENT_2).decode()
-
-
-def as_text(report: DirectoryReport) -> Iterator[str]:
-    """Yield the lines of the report for people."""
-    files = sum(len(topic.files) for topic in report.topics)
-    messages = sum(topic.messages for topic in report.topics)
-    size = sum(topic.size_bytes for topic in report.topics)
-    yield (
-        f"{report.path}: {count_text(len(report.topics), 'topic')}, {count_text(messages, 'message')} "
-        f"in {count_text(files, 'file')}, {count_text(size, 'byte')}"
-    )
-    if report.topics:
-        yield ""
-        yield from table([_HEADINGS, *(row for topic in report.topics for row in _rows(topic))])
-    yield from _section("damage", [finding_text(finding) for finding in report.damage])
-    harmless = [finding_text(finding) for finding in report.findings if not finding.is_damage]
-    yield from _section("as a crash leaves it; the next start repairs it", harmless)
-    yield from _section("of a Go nsqd, taken over by the next start", some(report.go_files))
-    yield from _section("set aside earlier", some(report.set_aside))
-    yield from _section("not nsqd's", some(report.others))
-    yield ""
-    yield "all well" if report.is_well else f"{count_text(sum(1 for _ in report.damage), 'damaged place')}"
-
-
-def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
-    notes = [
-        "paused" if topic.is_paused else "",
-        f"{count_text(topic.messages, 'message')} in {count_text(len(topic.files), 'file')}",
-        count_text(topic.size_bytes, "byte"),
-        f"{topic.live:,} needed",
-        f"{topic.held:,} held back" if topic.held else "",
-    ]
-    yield topic.name, "", "", "", "", "", ", ".join(filter(None, notes))
-    for channel in topic.channels:
-        missing, note = (
-            f"{channel.missing:,}" if channel.missing else "",
-            "paused" if channel.is_paused else "",
-        )
-        counts = f"{channel.queued:,}", f"{channel.deferred:,}", f"{channel.finished:,}"
-        yield "", channel.name, *counts, missing, note
-
-
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the rows of a table: names left-aligned, numbers right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = enumerate(zip(row, widths, strict=True))
-        yield "  ".join(
-            f"{cell:{'>' if 2 <= place <= 5 else '<'}{width}}" for place, (cell, width) in cells
-        ).rstrip()
-
-
-def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
-    if lines:
-        yield ""
-        yield f"{title}:"
-        yield from (f"  {line}" for line in lines)
-
-
-def finding_text(finding: Finding) -> str:
-    if finding.trouble is DamageKind.GONE:
-        return f"{finding.file}: {finding.trouble}; {finding.detail}"
-    detail = f"; {finding.detail}" if finding.detail else ""
-    return f"{finding.file}: {finding.trouble} ({finding.end - finding.start:,} bytes at {finding.start:,}{detail})"
-
-
-def some(names: Sequence[str]) -> Sequence[str]:
-    if len(names) <= _SHOWN_NAMES:
-        return names
-    return [*names[:_SHOWN_NAMES], f"and {len(names) - _SHOWN_NAMES:,} more"]
-
-
-def count_text(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+# ---- the findings
 
 
 class DataRefused(Exception):
-    """A command on a data directory does nothing; the text says why, and what to do."""
+    """A command on a data directory was refused, and did nothing; the text says why, and what to do."""
 
 
 class DamageKind(StrEnum):
@@ -200,3 +124,83 @@ class DirectoryReport:
     @property
     def is_well(self) -> bool:
         return not any(self.damage)
+
+
+# ---- as text and as JSON
+
+
+def as_json(report: DirectoryReport) -> str:
+    """Return the whole report as one JSON object."""
+    return orjson.dumps(asdict(report) | {"is_well": report.is_well}, option=orjson.OPT_INDENT_2).decode()
+
+
+def as_text(report: DirectoryReport) -> Iterator[str]:
+    """Yield the lines of the report for people."""
+    files = sum(len(topic.files) for topic in report.topics)
+    messages = sum(topic.messages for topic in report.topics)
+    size = sum(topic.size_bytes for topic in report.topics)
+    yield (
+        f"{report.path}: {count_text(len(report.topics), 'topic')}, {count_text(messages, 'message')} "
+        f"in {count_text(files, 'file')}, {count_text(size, 'byte')}"
+    )
+    if report.topics:
+        yield ""
+        yield from table([_HEADINGS, *(row for topic in report.topics for row in _rows(topic))])
+    yield from _section("damage", [finding_text(finding) for finding in report.damage])
+    harmless = [finding_text(finding) for finding in report.findings if not finding.is_damage]
+    yield from _section("as a crash leaves it; the next start repairs it", harmless)
+    yield from _section("of a Go nsqd, taken over by the next start", some(report.go_files))
+    yield from _section("set aside earlier", some(report.set_aside))
+    yield from _section("not nsqd's", some(report.others))
+    yield ""
+    yield "all well" if report.is_well else f"{count_text(sum(1 for _ in report.damage), 'damaged place')}"
+
+
+def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
+    notes = [
+        "paused" if topic.is_paused else "",
+        f"{count_text(topic.messages, 'message')} in {count_text(len(topic.files), 'file')}",
+        count_text(topic.size_bytes, "byte"),
+        f"{topic.live:,} needed",
+        f"{topic.held:,} held back" if topic.held else "",
+    ]
+    yield topic.name, "", "", "", "", "", ", ".join(filter(None, notes))
+    for channel in topic.channels:
+        missing = f"{channel.missing:,}" if channel.missing else ""
+        note = "paused" if channel.is_paused else ""
+        counts = f"{channel.queued:,}", f"{channel.deferred:,}", f"{channel.finished:,}"
+        yield "", channel.name, *counts, missing, note
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the rows of a table: names left-aligned, numbers right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        yield "  ".join(
+            f"{cell:{'>' if 2 <= column <= 5 else '<'}{width}}" for column, (cell, width) in cells
+        ).rstrip()
+
+
+def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield ""
+        yield f"{title}:"
+        yield from (f"  {line}" for line in lines)
+
+
+def finding_text(finding: Finding) -> str:
+    if finding.trouble is DamageKind.GONE:
+        return f"{finding.file}: {finding.trouble}; {finding.detail}"
+    detail = f"; {finding.detail}" if finding.detail else ""
+    return f"{finding.file}: {finding.trouble} ({finding.end - finding.start:,} bytes at {finding.start:,}{detail})"
+
+
+def some(names: Sequence[str]) -> Sequence[str]:
+    if len(names) <= _SHOWN_NAMES:
+        return names
+    return [*names[:_SHOWN_NAMES], f"and {len(names) - _SHOWN_NAMES:,} more"]
+
+
+def count_text(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

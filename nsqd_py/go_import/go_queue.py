@@ -72,7 +72,7 @@ class GoQueue:
         return bool(self.files or self.bad_files)
 
     def _is_past_files(self, position: go_files.GoPosition) -> bool:
-        """True if the position is of another time than the files: what it calls read is not there. Raises OSError."""
+        """True if the position points behind the files: it was saved at another time than they. Raises OSError."""
         if not self.files:
             return False
         if position.read_number > max(self.files):
@@ -113,7 +113,7 @@ def _behind_damage(path: Path, on_damage: OnDamage) -> Iterator[list[go_files.Go
 
 
 class _FileReader:
-    """Reads one file completely."""
+    """Reads the messages of one file, and reports the bytes between them that hold none."""
 
     def __init__(self, path: Path, on_damage: OnDamage) -> None:
         self._path = path
@@ -156,11 +156,13 @@ class _FileReader:
         return os.pread(self._fd, min(size, max(0, self._size - offset)), offset)
 
     def _pass_damage(self, offset: int) -> int:
-        """Report damage; return the position of the next message behind it."""
+        """Report damage; return the offset of the next message behind it."""
         found = go_files.find_go_message(self._read_at, offset + 1, self._size)
-        after = self._size if found is None else found
-        self._report(offset, after, "no message" if found is not None else "no message, and none behind it")
-        return after
+        if found is None:
+            self._report(offset, self._size, "no message, and none behind it")
+            return self._size
+        self._report(offset, found, "no message")
+        return found
 
     def _report(self, start: int, end: int, reason: str) -> None:
         self._on_damage(GoDamage(self._path.name, start, end, reason))

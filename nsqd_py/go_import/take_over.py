@@ -1,5 +1,7 @@
 """Starting on a data directory of Go's nsqd: everything is imported, and Go's files are moved aside.
 
+`ImportFolder` moves the files, `take_over` imports them.
+
 New files are moved into place and old ones aside exactly once, even if the process is killed: everything is written into
 the folder `import/`. Its marker file commits the import: without it the folder is thrown away, with it every start finishes
 the remaining moves. The last move takes the marker itself to the old files.
@@ -33,6 +35,10 @@ from nsqd_py.runtime.private_files import make_directory, open_directory
 MARKER = "imported.json"
 _SYNCS_AT_ONCE = 16  # file systems commit many syncs at once
 _OWN_SUFFIXES = (JOURNAL_SUFFIX, ".tmp")
+_MOST_DAMAGES = 1000  # a completely damaged file must not fill the log
+
+
+# ---- the moves of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class ImportFolder:
         self.path = directory / FOLDER
 
     def discard(self) -> None:
-        """Delete what was never committed. Raises StartError, with nothing done, if the folder holds other files."""
+        """Delete an import that was never committed. Raises StartError, with nothing done, if the folder holds other files."""
         self._check()
         if not self.path.is_dir():
             return
@@ -89,7 +95,7 @@ class ImportFolder:
         self.path.rmdir()
 
     def _check(self) -> None:
-        """Raise OSError if the folder is a symbolic link: the files at its target are of somebody else."""
+        """Raise OSError if the folder is a symbolic link: the files at its target are of another user."""
         if self.path.is_symlink():
             os.close(open_directory(self.path))
 
@@ -121,7 +127,7 @@ class ImportFolder:
         for name in marker.new:
             _move(self.path / name, directory / name)
         sync_directory(directory)
-        sync_directory(self.path)  # durable before nsqd appends to them at their new place
+        sync_directory(self.path)  # durable before nsqd appends to them under their new names
         aside = directory / marker.aside
         make_directory(aside)
         if not (aside / METADATA_FILE).exists():
@@ -162,7 +168,7 @@ def _move(source: Path, target: Path) -> None:
         os.rename(source, target)
 
 
-_MOST_DAMAGES = 1000  # a completely damaged file must not fill the log
+# ---- the import
 
 
 def take_over(
@@ -193,7 +199,7 @@ def take_over(
 
 @dataclass(slots=True)
 class _Importer:
-    """One import."""
+    """Imports the files of one directory, up to the commit."""
 
     directory: Path
     folder: ImportFolder
@@ -205,7 +211,7 @@ class _Importer:
     ephemeral: list[str] = field(default_factory=list)
 
     def run(self, queues: list[GoQueue], now_s: float) -> Marker:
-        """Do everything up to the commit. Raises OSError and StartError."""
+        """Import all queues, and commit that. Raises OSError and StartError."""
         self.folder.discard()
         self.folder.path.mkdir(mode=0o700)
         try:
@@ -267,7 +273,7 @@ class _Importer:
             folder, most = self.folder.path, self.max_file_bytes
             yield TopicImport(topic, existing, folder, most, self._note_damage, self.on_progress).run()
 
-    # ---- what is said about it
+    # ---- the report
 
     def _summary(self, imported: list[ImportedTopic]) -> dict[str, Any]:
         return {
@@ -329,5 +335,5 @@ def _is_of_ephemeral(queue: GoQueue) -> bool:
 
 
 def may_last(name: str) -> bool:
-    """True if it is the name of a topic or channel that is kept on disk."""
+    """True if it is the name of a topic or channel that is stored on disk."""
     return is_valid_name(name.encode()) and not is_ephemeral(name)

@@ -1,5 +1,7 @@
 """Writing the messages of Go's nsqd as a log of ours for each topic, and a journal for each channel.
 
+`ExistingTopic` is what our own files have, `TopicImport` adds the messages of Go's nsqd with a `LogWriter`.
+
 Go's nsqd has a queue for each topic, with messages that no channel has yet, and one for each channel. All of them go
 into one log. First come the channels' queues, one after the other, in files that are marked as imported; the messages
 of each are finished in all other channels. Then comes the topic's own queue, in an ordinary file. Messages keep their
@@ -27,6 +29,13 @@ from nsqd_py.go_import.go_queue import GoQueue, OnDamage
 from nsqd_py.pqueues.deferred import Wait
 from nsqd_py.protocol.batch import SIZE_BYTES, Batch
 from nsqd_py.runtime import private_files
+
+_BUFFER_BYTES = 1024 * 1024
+_id_of = itemgetter(2)
+_pack_size = Struct(">I").pack
+
+
+# ---- what is there
 
 
 @dataclass(slots=True)
@@ -106,6 +115,9 @@ class ImportedTopic:
         return self.unreleased + sum(self.channels.values())
 
 
+# ---- the import of a topic
+
+
 class _ChannelBacklog(NamedTuple):
     """The messages of a channel: the numbers low..high (not included), and the attempts of some of them."""
 
@@ -129,10 +141,10 @@ class TopicImport:
     on_progress: Callable[[], None]
 
     def run(self) -> ImportedTopic:
-        """Raises OSError, and what `on_progress` raises."""
+        """Write all files. Raises OSError, and what `on_progress` raises."""
         existing, name = self.existing, self.topic.name
         with LogWriter(self.folder, name, existing.next_seq, existing.used_id, self.max_file_bytes) as writer:
-            shares = {
+            backlogs = {
                 channel: self._write_channel(writer, queue) for channel, queue in self.topic.channels.items()
             }
             own_from = writer.next_seq
@@ -143,8 +155,8 @@ class TopicImport:
             if was_written and writer.next_seq == own_from:
                 writer.open()  # new messages are not imported ones
         if was_written:
-            self._write_journals(shares, own_from)
-        counts = {channel: share.high - share.low for channel, share in shares.items()}
+            self._write_journals(backlogs, own_from)
+        counts = {channel: backlog.high - backlog.low for channel, backlog in backlogs.items()}
         return ImportedTopic(name, counts, writer.next_seq - own_from, writer.size_bytes)
 
     def _write_channel(self, writer: LogWriter, queue: GoQueue | None) -> _ChannelBacklog:
@@ -153,22 +165,24 @@ class TopicImport:
         return _ChannelBacklog(low, writer.next_seq, waits)
 
     def _blocks(self, queue: GoQueue | None) -> Iterator[list[GoMessage]]:
-        for messages in queue.blocks(self.on_damage) if queue is not None else ():
+        if queue is None:
+            return
+        for messages in queue.blocks(self.on_damage):
             self.on_progress()
             yield messages
 
     # ---- the journals
 
-    def _write_journals(self, shares: dict[str, _ChannelBacklog], own_from: int) -> None:
+    def _write_journals(self, backlogs: dict[str, _ChannelBacklog], own_from: int) -> None:
         existing = self.existing
-        channels = {**dict.fromkeys(existing.channels), **shares}
+        channels = {**dict.fromkeys(existing.channels), **backlogs}
         start = existing.next_seq if existing.channels else existing.first_unreleased
         for channel in channels:
             position = existing.channels.get(channel) or SavedPosition(SeqRanges(start))
-            for other, share in shares.items():
-                if other != channel and share.high > share.low:
-                    position.finished.add_missing(share.low, share.high)
-            waits = shares[channel].waits if channel in shares else []
+            for other, backlog in backlogs.items():
+                if other != channel and backlog.high > backlog.low:
+                    position.finished.add_missing(backlog.low, backlog.high)
+            waits = backlogs[channel].waits if channel in backlogs else []
             self._save(journal_name(self.topic.name, channel), position, waits)
         if self.topic.is_paused and channels:
             # Messages that it held back before are released: they cannot wait behind what its channels get now.
@@ -182,9 +196,7 @@ class TopicImport:
         journal.snapshot(position.finished.floor, position.finished.islands(), waiting)
 
 
-_BUFFER_BYTES = 1024 * 1024
-_id_of = itemgetter(2)
-_pack_size = Struct(">I").pack
+# ---- the log
 
 
 class LogWriter:
@@ -204,7 +216,7 @@ class LogWriter:
         self._max_file_bytes = max_file_bytes
         self.is_imported = True
         self._file: BinaryIO | None = None
-        self._room = -1  # for the body of the next record; there is no file yet
+        self._free_bytes = -1  # for the body of the next record; there is no file yet
         self._salt = 0
 
     def __enter__(self) -> LogWriter:
@@ -227,14 +239,14 @@ class LogWriter:
                 _note_tried(tried, self.next_seq, attempts)
             sized = _pack_size(len(body)) + body
             size = len(sized)
-            if size > self._room:
+            if size > self._free_bytes:
                 self.open()
             assert self._file is not None
             batch = Batch(self.next_seq, message_id, timestamp_ns, 0, 1, size, sized)
             self._file.write(encode_record(batch, self._salt))
             self.next_seq += 1
             self.size_bytes += size - SIZE_BYTES
-            self._room -= RECORD_HEADER_BYTES + size
+            self._free_bytes -= RECORD_HEADER_BYTES + size
 
     def open(self) -> None:
         """Begin a new file. Raises OSError."""
@@ -243,17 +255,18 @@ class LogWriter:
         header = FileHeader(self._salt, self.next_seq, self._used_id, is_imported=self.is_imported)
         path = self._folder / log_file_name(self._topic, self.next_seq)
         self._file = private_files.create(path, _BUFFER_BYTES)
-        self._room = self._max_file_bytes - self._file.write(header.encode()) - RECORD_HEADER_BYTES
+        self._free_bytes = self._max_file_bytes - self._file.write(header.encode()) - RECORD_HEADER_BYTES
 
     def close(self) -> None:
         """Close the file; the next message begins a new one. Raises OSError."""
-        file, self._file, self._room = self._file, None, -1
+        file, self._file = self._file, None
+        self._free_bytes = -1
         if file is not None:
             file.close()
 
 
 def _note_tried(tried: list[Wait], seq: int, attempts: int) -> None:
-    """Add a message to the runs; neighbours with equal attempts make one run."""
+    """Add a message to the runs; neighbours with equal attempts are one run."""
     low = seq
     if tried and tried[-1][1] == seq and tried[-1][3] == attempts:
         low = tried.pop()[0]

@@ -4,6 +4,6 @@ options     the settings of standbys and of the lease
 store       what a lease is, its errors, and its URL
 answers     the answers of etcd, read strictly                          pure
 etcd        leases of etcd
-succession  from when on no earlier holder of a lease serves         pure
+succession  the time from which no earlier holder of a lease serves     pure
 keeper      takes a lease, renews it, and ends serving when it is lost
 """

@@ -57,7 +57,8 @@ def remaining_s(answer: Any, identity: str) -> int | None:
     """Return the time to live of a lease, rounded down to seconds; None if it has ended. Raises ValueError."""
     fields = _object(answer, "header", "ID", "TTL", "grantedTTL")
     _revision(fields)
-    time_s, granted_s = _number(fields, "TTL"), _number(fields, "grantedTTL")
+    time_s = _number(fields, "TTL")
+    granted_s = _number(fields, "grantedTTL")
     if str(_number(fields, "ID")) != identity:
         raise _not_understood(answer)
     if time_s == _ENDED_S:
@@ -74,7 +75,7 @@ def written(answer: Any) -> int | None:
 
 
 def failed(answer: Any, key: str) -> tuple[bool, Pair | None]:
-    """Return whether a comparison did not hold, and then what its key has. Raises ValueError."""
+    """Return True if a comparison did not hold, and the value of its key then. Raises ValueError."""
     fields = _transaction(answer)
     if fields.get("succeeded"):
         return False, None
@@ -100,7 +101,9 @@ def entry(answer: Any, key: str) -> Pair | None:
     if not found:
         return None
     pair = _object(found[0])
-    value, revision, lease = pair.get("value", ""), _number(pair, "mod_revision"), _number(pair, "lease")
+    value = pair.get("value", "")
+    revision = _number(pair, "mod_revision")
+    lease = _number(pair, "lease")
     if pair.get("key") != encoded(key) or not isinstance(value, str) or revision <= 0:
         raise _not_understood(answer)
     return Pair(b64decode(value, validate=True), revision, str(lease) if lease else "")
@@ -116,7 +119,7 @@ def token(answer: Any) -> str:
 
 
 def encoded(text: str) -> str:
-    """Return a key or a value as etcd wants it."""
+    """Encode a key or a value for etcd."""
     return b64encode(text.encode()).decode()
 
 
@@ -137,7 +140,7 @@ def _ranges(fields: dict[str, Any], keys: Sequence[str]) -> list[Pair | None]:
 
 
 def _object(value: Any, *names: str) -> dict[str, Any]:
-    """Return an object that has none but these fields; any fields without names."""
+    """Return an object that has no other fields than these; without names, it may have any."""
     if not isinstance(value, dict) or (names and not value.keys() <= set(names)):
         raise _not_understood(value)
     return value

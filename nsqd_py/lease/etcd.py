@@ -21,7 +21,16 @@ import gevent
 
 from nsqd_py.lease import answers
 from nsqd_py.lease.answers import Pair, encoded
-from nsqd_py.lease.store import NO_NOTE, Lease, LeaseError, LeaseLost, LeaseUrl, Look, Note, check_holder
+from nsqd_py.lease.store import (
+    NO_NOTE,
+    Lease,
+    LeaseError,
+    LeaseLost,
+    LeaseState,
+    LeaseUrl,
+    Note,
+    check_holder,
+)
 from nsqd_py.net.http.client import BadStatus, HttpClient, Unreachable, Url, parse_url
 
 T = TypeVar("T")
@@ -33,6 +42,8 @@ _SHOWN_CHARACTERS = 80
 _TAKEN, _RELEASED = "taken by", "released by"
 # etcd rounds the time to live down to seconds.
 _ROUNDED_S = 1.0
+# The names of the fields of what a transaction compares.
+_FIELDS = {"MOD": "mod_revision", "LEASE": "lease", "VALUE": "value"}
 
 
 class EtcdStore:
@@ -49,10 +60,10 @@ class EtcdStore:
         self._ttl_s = ttl_s
         self._client = replace(client, max_answer_bytes=_MOST_ANSWER_BYTES)
 
-    def look(self, handle: str = "") -> Look:
+    def poll(self, handle: str = "") -> LeaseState:
         """Return who has the lease. Raises LeaseError.
 
-        handle  the lease that the last look has found: if it holds the key still, the answer says how long it lives
+        handle  the lease that the last poll has found: if it holds the key still, the answer says how long it lives
         """
         lives_s = self._lives_s(handle) if handle else None
         keys = (self.key, self._last_key)
@@ -61,13 +72,15 @@ class EtcdStore:
         pair, last = self._ask(
             "kv/txn", {"success": reads}, lambda answer: answers.entries(answer, keys), repeats=True
         )
-        found = Look() if pair is None else self._described(pair, lives_s if pair.lease == handle else None)
+        found = LeaseState()
+        if pair is not None:
+            found = self._described(pair, lives_s if pair.lease == handle else None)
         if last is None:
             return found
         return found._replace(turn=last.revision, is_released=last.text.startswith(_RELEASED))
 
-    def _described(self, pair: Pair, lives_s: float | None) -> Look:
-        found = Look(pair.revision, pair.lease, lives_s=lives_s)
+    def _described(self, pair: Pair, lives_s: float | None) -> LeaseState:
+        found = LeaseState(pair.revision, pair.lease, lives_s=lives_s)
         if not pair.lease:
             return found._replace(stranger=_shown(pair))
         try:
@@ -85,15 +98,15 @@ class EtcdStore:
             return None
         return left_s + _ROUNDED_S if left_s is not None else 0.0
 
-    def acquire(self, holder: str, look: Look) -> Lease | None:
-        """Take the lease, unless something has changed since the look. `holder` is an address. Raises LeaseError."""
+    def acquire(self, holder: str, state: LeaseState) -> Lease | None:
+        """Take the lease, unless something has changed since the poll. `holder` is an address. Raises LeaseError."""
         handle = self._ask(
             "lease/grant", {"TTL": self._ttl_s}, lambda answer: answers.lease_id(answer, self._ttl_s)
         )
         number = None
         try:
             number = self._write(
-                [_is("MOD", self.key, look.number), _is("MOD", self._last_key, look.turn)],
+                [_is("MOD", self.key, state.number), _is("MOD", self._last_key, state.turn)],
                 _put(self.key, holder, lease=handle),
                 _put(self._last_key, f"{_TAKEN} {holder}"),
             )
@@ -219,10 +232,6 @@ class EtcdStore:
             {**self._client.headers, "Authorization": self._token} if self._token else self._client.headers
         )
         return replace(self._client, headers=headers).ask(replace(member, path=f"/v3/{path}"), document)
-
-
-# The names of the fields of what a transaction compares.
-_FIELDS = {"MOD": "mod_revision", "LEASE": "lease", "VALUE": "value"}
 
 
 def _is(target: str, key: str, value: int | str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Takes a lease, renews it, and ends serving when it is lost.
+"""Takes a lease, renews it (`LeaseKeeper`), and ends serving when it is lost (`LeaseWatch`).
 
 A lease is counted from before the request that took or renewed it was sent, on the clock of the boot, which also runs
 while the machine sleeps. So it ends here before it ends in the store, and by `MARGIN` of its time to live earlier
@@ -23,16 +23,10 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.lease.etcd import EtcdStore
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Look
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState
 from nsqd_py.lease.succession import MARGIN, Succession
 from nsqd_py.runtime.logs.lines import LineWriter
 from nsqd_py.runtime.logs.outages import OutageLog
-
-
-def boot_clock() -> float:
-    """Return a steady time in seconds that counts a suspension of the machine too."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
 
 _RENEWALS = 3
 # Number of attempts in a time to live while another holder has the lease; and while its end is near.
@@ -43,8 +37,16 @@ _RETRY = 0.1
 _SHORTEST_PAUSE_S = 0.01
 
 
+def boot_clock() -> float:
+    """Return a steady time in seconds that counts a suspension of the machine too."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class _EndsFirst(BaseException):
     """The lease ends before the store has answered. No store takes it for a failure of a member."""
+
+
+# ---- the lease
 
 
 @dataclass(eq=False, repr=False)
@@ -52,7 +54,7 @@ class LeaseKeeper:
     """Competes for a lease until it is closed.
 
     _may_take   called before each attempt to take the lease, and as its holder; False leaves it to others. It may raise
-                LeaseError.
+                LeaseError
     _on_change  called when the lease was taken, when it has ended here, when it has another holder, and when the keeper
                 has failed
     error       why no nsqd can take the lease, or why the store has not answered the last request; empty if it has
@@ -101,7 +103,9 @@ class LeaseKeeper:
     @property
     def remaining_s(self) -> float:
         """The time until the lease ends here; 0.0 if it is not held."""
-        return max(0.0, self._ends_s - self.clock()) if self._lease is not None and not self._lost else 0.0
+        if self._lease is None or self._lost:
+            return 0.0
+        return max(0.0, self._ends_s - self.clock())
 
     def start(self) -> None:
         self._greenlet = gevent.spawn(self._run)
@@ -132,11 +136,11 @@ class LeaseKeeper:
             if self._take():
                 self._hold()
             else:
-                self._wake.wait(self._until_next_look_s())
+                self._wake.wait(self._until_next_poll_s())
 
     # ---- while another nsqd holds it, or none
 
-    def _until_next_look_s(self) -> float:
+    def _until_next_poll_s(self) -> float:
         now_s = self.clock()
         if self._succession.is_overdue(now_s):
             return self._ttl_s / _ATTEMPTS_AT_END
@@ -147,19 +151,19 @@ class LeaseKeeper:
         """Try to take the lease. Return True if that succeeded."""
         began_s = self.clock()
         try:
-            look = self._store.look(self._succession.handle)
-            self._succession.saw(look, began_s, self.clock())
+            state = self._store.poll(self._succession.handle)
+            self._succession.saw(state, began_s, self.clock())
             lease = None
-            if self._is_free(look) and self._may_take():
+            if self._is_free(state) and self._may_take():
                 began_s = self.clock()
-                lease = self._acquire(look)
+                lease = self._acquire(state)
         except LeaseError as error:
             self._fail(str(error))
             return False
         self._answered()
-        self._report_stranger(look)
+        self._report_stranger(state)
         # A lease of this nsqd's last life ends by itself.
-        other = look.holder if look.holder != self._holder else None
+        other = state.holder if state.holder != self._holder else None
         has_changed = other != self.other_holder
         self.other_holder = other
         if lease is not None:
@@ -168,11 +172,11 @@ class LeaseKeeper:
             self._on_change()
         return lease is not None
 
-    def _is_free(self, look: Look) -> bool:
+    def _is_free(self, state: LeaseState) -> bool:
         """True if no nsqd has the lease, and no earlier holder serves any more."""
         now_s = self.clock()
         is_free = self._succession.is_free(now_s)
-        is_waiting = not look.handle and not is_free
+        is_waiting = not state.handle and not is_free
         if is_waiting and not self._is_waiting:
             wait_s = self._succession.wait_s(now_s)
             self._log.info(
@@ -181,9 +185,9 @@ class LeaseKeeper:
         self._is_waiting = is_waiting
         return is_free
 
-    def _acquire(self, look: Look) -> Lease | None:
+    def _acquire(self, state: LeaseState) -> Lease | None:
         """Take the lease, unless another holder came and went while this process was suspended. Raises LeaseError."""
-        lease = self._store.acquire(self._holder, look)
+        lease = self._store.acquire(self._holder, state)
         may_keep = False
         try:
             may_keep = lease is not None and self._may_take()
@@ -199,21 +203,21 @@ class LeaseKeeper:
         self._ends_s = began_s + self._lasts_s
         self._log.info("LEASE: taken by %s", self._holder)
 
-    def _report_stranger(self, look: Look) -> None:
+    def _report_stranger(self, state: LeaseState) -> None:
         """Report a key that no nsqd has written. With a lease, it must be deleted; without one, it is replaced."""
-        key = self._store.key if look.stranger else ""
-        if look.stranger and look.handle:
+        key = self._store.key
+        if state.stranger and state.handle:
             self.error = (
-                f"no nsqd can take the lease: no nsqd has written the key {key} of etcd, {look.stranger}; "
+                f"no nsqd can take the lease: no nsqd has written the key {key} of etcd, {state.stranger}; "
                 f"delete it: etcdctl del {key}"
             )
-        if look.stranger and look.stranger != self._stranger:
+        if state.stranger and state.stranger != self._stranger:
             text = (
                 self.error
-                or f"no nsqd has written the key {key} of etcd, {look.stranger}; the next holder replaces it"
+                or f"no nsqd has written the key {key} of etcd, {state.stranger}; the next holder replaces it"
             )
             self._log.warning("LEASE: %s", text)
-        self._stranger = look.stranger
+        self._stranger = state.stranger
 
     # ---- while this nsqd holds it
 
@@ -288,6 +292,9 @@ class LeaseKeeper:
             return min(self._ttl_s * _RETRY, self.remaining_s)
         next_s = self._renewed_s + self._ttl_s / _RENEWALS
         return min(max(0.0, next_s - self.clock()), self.remaining_s)
+
+
+# ---- the end of serving
 
 
 class LeaseWatch:

@@ -26,6 +26,9 @@ class LeaseLost(LeaseError):
     """The store says that the lease has ended, or that another holder has it."""
 
 
+# ---- a lease
+
+
 class Lease(NamedTuple):
     """A lease that was taken.
 
@@ -39,8 +42,8 @@ class Lease(NamedTuple):
     holder: str = ""
 
 
-class Look(NamedTuple):
-    """The lease as one request has found it.
+class LeaseState(NamedTuple):
+    """The lease as one poll has found it.
 
     number       that of the last change of its key; 0 if there is no key. It is the number of the lease if one holds it
     handle       the store's name for the lease that holds it; empty if none does
@@ -79,6 +82,9 @@ def check_holder(text: str) -> str:
     return text
 
 
+# ---- its URL
+
+
 class LeaseUrl(NamedTuple):
     """The parts of a lease's URL. `name` has no slash at its ends; `login` is `user:password`, or empty."""
 
@@ -98,8 +104,8 @@ def parse_lease_url(text: str, password_file: str = "") -> LeaseUrl:
     if scheme not in ("etcd", "etcds"):
         raise ValueError("the URL of a lease begins with etcd:// or etcds://")
     name = path.strip("/")
-    login, _, places = authority.rpartition("@")
-    addresses = tuple(place for place in places.split(",") if place)
+    login, _, members = authority.rpartition("@")
+    addresses = tuple(address for address in members.split(",") if address)
     if not name or not addresses:
         example = f"{scheme}://host:2379/orders"
         raise ValueError(

@@ -1,8 +1,8 @@
-"""From when on no earlier holder of a lease can serve, judged by looks at the lease.
+"""The time from which no earlier holder of a lease can serve, judged by polls of the lease.
 
 A holder serves until 1 - MARGIN of the time to live after the beginning of its last renewal, and each renewal has found
 the key of the lease as the holder wrote it. So whatever becomes of the key, no holder serves any more a time to live
-after a look that has not found it. This is how long others wait, unless they know more:
+after a poll that has not found it. This is how long others wait, unless they know more:
 
 - the holder has released the lease;
 - they have seen the lease so near its end that its holder does not renew it any more. Then it has stopped when the
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from math import inf
 
-from nsqd_py.lease.store import Look
+from nsqd_py.lease.store import LeaseState
 
 # The part of the time to live in which the holder of a lease that cannot be renewed stops.
 MARGIN = 0.2
@@ -30,16 +30,16 @@ _OVERDUE_PART = 0.5
 
 
 class Succession:
-    """What one nsqd knows of the holders before it.
+    """The knowledge of one nsqd about the holders before it.
 
-    handle  the store's name for the lease that the last look has found; empty if it has found none
+    handle  the store's name for the lease that the last poll has found; empty if it has found none
     """
 
     def __init__(self, ttl_s: float) -> None:
         self._ttl_s = ttl_s
         self.handle = ""
         self._number = 0
-        self._turn: int | None = None  # None before the first look
+        self._turn: int | None = None  # None before the first poll
         self._asked_s = -inf
         # The lease ends by itself at this time, or before; and its holder does not renew it any more.
         self._ends_s = inf
@@ -69,26 +69,27 @@ class Succession:
         self._free_s = -inf
         self._own_until_s = until_s
 
-    def saw(self, look: Look, asked_s: float, answered_s: float) -> None:
-        """Note what a look has found. It was asked and answered at these times."""
-        if look.handle:
-            self._saw_lease(look, asked_s, answered_s)
+    def saw(self, state: LeaseState, asked_s: float, answered_s: float) -> None:
+        """Note what a poll has found. It was asked and answered at these times."""
+        if state.handle:
+            self._saw_lease(state, asked_s, answered_s)
         else:
-            self._saw_none(look, answered_s)
-        self._turn = look.turn
+            self._saw_none(state, answered_s)
+        self._turn = state.turn
 
-    def _saw_lease(self, look: Look, asked_s: float, answered_s: float) -> None:
-        if (look.number, look.handle) != (self._number, self.handle):
-            self._number, self.handle = look.number, look.handle
-            self._ends_s, self._is_ending = inf, False
+    def _saw_lease(self, state: LeaseState, asked_s: float, answered_s: float) -> None:
+        if (state.number, state.handle) != (self._number, self.handle):
+            self._number, self.handle = state.number, state.handle
+            self._ends_s = inf
+            self._is_ending = False
             self._own_until_s = -inf
         elif not self._is_ending:
-            self._follow(look.lives_s, asked_s, answered_s)
+            self._follow(state.lives_s, asked_s, answered_s)
         self._asked_s = asked_s
         self._free_s = inf
 
     def _follow(self, lives_s: float | None, asked_s: float, answered_s: float) -> None:
-        """Note how long the lease lives, which the last look has found too."""
+        """Note how long the lease lives, which the last poll has found too."""
         if lives_s is None:
             self._ends_s = inf
             return
@@ -98,14 +99,15 @@ class Succession:
         # One that has ended by itself, and holds the key still, is about to be removed by the store.
         self._is_ending = not lives_s or asked_s >= self._ends_s - _LAST_PART * self._ttl_s
 
-    def _saw_none(self, look: Look, answered_s: float) -> None:
-        is_unchanged = look.turn == self._turn
-        was_held, self.handle = bool(self.handle), ""
-        if look.is_released and look.turn > self._number:
+    def _saw_none(self, state: LeaseState, answered_s: float) -> None:
+        is_unchanged = state.turn == self._turn
+        was_held = bool(self.handle)
+        self.handle = ""
+        if state.is_released and state.turn > self._number:
             self._free_s = -inf
         elif is_unchanged and was_held and self._is_ending:
             self._free_s = self._ends_s
         elif is_unchanged and not was_held:
             return
-        elif look.turn or answered_s >= self._own_until_s:
+        elif state.turn or answered_s >= self._own_until_s:
             self._free_s = answered_s + self._ttl_s

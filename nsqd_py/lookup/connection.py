@@ -33,6 +33,19 @@ _READ = 1
 _NOTHING_TO_READ = (BlockingIOError, ssl.SSLWantReadError)
 
 
+# The answer to IDENTIFY. `http_port` is 0 if the nsqlookupd has no HTTP port; a negative one counts as 0.
+_PORT = range(-(1 << 63), 1 << 16)
+_PEER_INFO: dict[str, Kind] = {
+    "tcp_port": _PORT,
+    "http_port": _PORT,
+    "version": str,
+    "broadcast_address": str,
+}
+
+
+# ---- the connection
+
+
 class BadResponse(NsqdError):
     """An answer of nsqlookupd that is a refusal, or that cannot be parsed."""
 
@@ -118,6 +131,9 @@ class LookupConnection:
             self._sock.close()
 
 
+# ---- IDENTIFY
+
+
 def identify(options: NsqdOptions, tcp_port: int, http_port: int) -> bytes:
     """Return the IDENTIFY command of an nsqd that listens on these ports."""
     body = orjson.dumps(
@@ -132,16 +148,6 @@ def identify(options: NsqdOptions, tcp_port: int, http_port: int) -> bytes:
         }
     )
     return b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body
-
-
-# The answer to IDENTIFY. `http_port` is 0 if the nsqlookupd has no HTTP port; a negative one counts as 0.
-_PORT = range(-(1 << 63), 1 << 16)
-_PEER_INFO: dict[str, Kind] = {
-    "tcp_port": _PORT,
-    "http_port": _PORT,
-    "version": str,
-    "broadcast_address": str,
-}
 
 
 def parse_peer_info(response: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Configured addresses of nsqlookupds, and the endpoints that their names resolve to, looked up repeatedly."""
+"""Configured addresses of nsqlookupds, and the endpoints that their names resolve to, resolved repeatedly."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ from nsqd_py.net.addresses import check_host, join_address, parse_host_port
 from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.outages import Backoff, OutageLog
+
+RESOLVE_EVERY_S = 30.0
+# After a failure, the name is resolved again at most this often.
+RESOLVE_AT_MOST_EVERY_S = 5.0
+_FIRST_RETRY_S = 0.5
+
+
+# ---- addresses and endpoints
 
 
 class Endpoint(NamedTuple):
@@ -80,7 +88,7 @@ class EndpointSelection:
         return chosen + self._leaving
 
     def resolved(self, endpoints: Sequence[Endpoint], is_connected: Callable[[Endpoint], bool]) -> None:
-        """Take the endpoints that the name has now. An endpoint that is gone is kept until its connection ends."""
+        """Take the endpoints that the name has now. An endpoint that is gone is retained until its connection ends."""
         self._leaving = tuple(
             endpoint for endpoint in self.in_use if endpoint not in endpoints and is_connected(endpoint)
         )
@@ -101,10 +109,7 @@ class EndpointSelection:
         return bool(others)
 
 
-RESOLVE_EVERY_S = 30.0
-# After a failure the name is looked up, at most this often.
-RESOLVE_AT_MOST_EVERY_S = 5.0
-_FIRST_RETRY_S = 0.5
+# ---- names
 
 
 def resolve(
@@ -121,13 +126,13 @@ def resolve(
 
 @dataclass(eq=False, repr=False)
 class LookupHost:
-    """Keeps `selection` current, and calls `_on_resolved` after each lookup of the name.
+    """Keeps `selection` current, and calls `_on_resolved` after each attempt to resolve the name.
 
-    `was_resolved` is True after the first lookup, also if it failed.
+    `was_resolved` is True after the first attempt, also if it failed.
     """
 
     address: LookupAddress
-    _look_up: Callable[[str, int], list[Endpoint]]
+    _resolve: Callable[[str, int], list[Endpoint]]
     log: InitVar[Log]
     _clock: Callable[[], float]
     _is_connected: Callable[[Endpoint], bool]
@@ -138,7 +143,7 @@ class LookupHost:
         self.selection = EndpointSelection()
         self._outage = OutageLog(log.of_clients, self._clock)  # addresses may come from PUT /config
         self._backoff = Backoff(_FIRST_RETRY_S, RESOLVE_AT_MOST_EVERY_S, random)
-        self._is_wanted = Event()
+        self._is_requested = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
     def start(self) -> None:
@@ -153,8 +158,8 @@ class LookupHost:
             self._greenlet.kill(block=False)
 
     def resolve_soon(self) -> None:
-        """Look the name up soon: an endpoint of it failed, so the name may have moved."""
-        self._is_wanted.set()
+        """Resolve the name soon: an endpoint of it failed, so the name may have moved."""
+        self._is_requested.set()
 
     def _run(self) -> None:
         while True:
@@ -166,16 +171,16 @@ class LookupHost:
                 is_resolved = False
             if is_resolved:
                 gevent.sleep(RESOLVE_AT_MOST_EVERY_S)
-                self._is_wanted.wait(RESOLVE_EVERY_S - RESOLVE_AT_MOST_EVERY_S)
+                self._is_requested.wait(RESOLVE_EVERY_S - RESOLVE_AT_MOST_EVERY_S)
             else:
                 gevent.sleep(self._backoff.wait_s(self._clock()))
-            self._is_wanted.clear()
+            self._is_requested.clear()
 
     def resolve(self) -> bool:
-        """Look the name up. Keep the known endpoints if that fails. Return True if it succeeded."""
+        """Resolve the name. Keep the known endpoints if that fails. Return True if it succeeded."""
         address = self.address
         try:
-            endpoints = self._look_up(address.host, address.port)
+            endpoints = self._resolve(address.host, address.port)
         except (OSError, ValueError) as error:  # ValueError: not a name that can be resolved
             self._backoff.failed(self._clock())
             reason = getattr(error, "strerror", None) or error

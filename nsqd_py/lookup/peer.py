@@ -1,7 +1,9 @@
 """One nsqlookupd: a greenlet that stays connected to it and registers the topics and channels of this nsqd.
 
-A key is `(topic, channel)`; the channel of the topic itself is `""`. Changes are kept as a set of keys and not as a
-queue of commands: while an nsqlookupd hangs, they take no more room than the topics and channels themselves.
+`LookupPeer` has the connection, `Changes` what must be reported, and `ChannelQuery` asks for the channels of a topic.
+
+A key is `(topic, channel)`; the channel of the topic itself is `""`. Changes are stored as a set of keys and not as a
+queue of commands: while an nsqlookupd hangs, they take no more memory than the topics and channels themselves.
 """
 
 from __future__ import annotations
@@ -27,6 +29,24 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.outages import Backoff, OutageLog
 
 Key = tuple[str, str]
+
+_AT_A_TIME = 16
+# Limits on an answer: far more than a topic uses, yet quick to check and small in memory.
+MAX_ANSWER_BYTES = 1024 * 1024
+MAX_CHANNELS = 10_000
+PING = b"PING\n"
+# The last command of an nsqd that ends. For Go's nsqlookupd, which ignores the word, it is a heartbeat.
+LEAVING = b"PING leaving\n"
+PING_EVERY_S = 15.0
+# Commands sent before their answers are read: at most 40 kB, which fits into any socket's buffer.
+COMMANDS_AT_ONCE = 256
+FIRST_RETRY_S = 0.1
+MOST_RETRY_S = 5.0
+# A connection that lasted this long was a good one; a later failure is a new outage.
+LASTED_S = 10.0
+
+
+# ---- changes
 
 
 class Changes:
@@ -72,27 +92,14 @@ def _command(verb: str, key: Key) -> bytes:
     return " ".join(filter(None, (verb, *key))).encode() + b"\n"
 
 
-_AT_A_TIME = 16
-# Limits on an answer: far more than a topic uses, yet quick to check and small in memory.
-MAX_ANSWER_BYTES = 1024 * 1024
-MAX_CHANNELS = 10_000
-PING = b"PING\n"
-# The last command of an nsqd that ends. For Go's nsqlookupd, which ignores the word, it is a heartbeat.
-LEAVING = b"PING leaving\n"
-PING_EVERY_S = 15.0
-# Commands sent before their answers are read: at most 40 kB, which fits into any socket's buffer.
-COMMANDS_AT_ONCE = 256
-FIRST_RETRY_S = 0.1
-MOST_RETRY_S = 5.0
-# A connection that lasted this long was a good one; a later failure is a new outage.
-LASTED_S = 10.0
+# ---- questions over HTTP
 
 
 class ChannelQuery:
     """The HTTP side of one nsqlookupd.
 
     Questions go to its broadcast address, or to the IP address of its TCP side if that address cannot be reached.
-    `tls_name` is the name that its certificate must have. `place` identifies the nsqlookupd.
+    `tls_name` is the name that its certificate must have. `address` identifies the nsqlookupd.
     """
 
     def __init__(self, client: HttpClient, broadcast_address: str, ip: str, port: int, tls_name: str) -> None:
@@ -101,7 +108,7 @@ class ChannelQuery:
         self._port = port
         self._tls_name = tls_name
         self._turns = BoundedSemaphore(_AT_A_TIME)
-        self.place = (self._hosts[0], port)
+        self.address = (self._hosts[0], port)
 
     def channels(self, topic_name: str) -> list[str]:
         """Return the channels, without ephemeral ones, that the topic has on other nsqds. Raises HttpClientError."""
@@ -132,6 +139,9 @@ def lasting_channels(answer: Any) -> list[str]:
         )
     texts = [name for name in names if isinstance(name, str)]
     return [name for name in texts if is_valid_name(name.encode(errors="replace")) and not is_ephemeral(name)]
+
+
+# ---- the connection
 
 
 @dataclass(frozen=True)
@@ -198,7 +208,7 @@ class LookupPeer:
     def stop(self, *, is_leaving: bool = False) -> gevent.Greenlet[..., None] | None:
         """End the connection soon. Return the greenlet, which can be joined.
 
-        is_leaving  tell the nsqlookupd first that this nsqd ends, so that observers do not miss it
+        is_leaving  notify the nsqlookupd first that this nsqd ends, so that observers do not miss it
         """
         self._is_leaving = is_leaving
         greenlet, self._greenlet = self._greenlet, None
@@ -277,7 +287,8 @@ class LookupPeer:
         connection.send(self._context.identify())
         info = parse_peer_info(connection.read())
         self._log.of_clients.info("LOOKUPD(%s): peer info %s", self.name, info)
-        broadcast_address, http_port = info["broadcast_address"], max(0, info["http_port"])
+        broadcast_address = info["broadcast_address"]
+        http_port = max(0, info["http_port"])
         if not broadcast_address:
             self._log.of_clients.error("LOOKUPD(%s): no broadcast address", self.name)
         self.query = None

@@ -32,8 +32,6 @@ from nsqd_py.server.options import NsqdOptions
 FIRST_ATTEMPTS_S = 2.0
 # Each question has its own deadline. A question that waited behind others is given up a little later.
 _MARGIN_S = 0.1
-
-
 _CLOSE_S = 1.0
 
 
@@ -41,7 +39,7 @@ class LookupPeers:
     """Registers the topics and channels of `broker` with the nsqlookupds of `set_addresses`."""
 
     def __init__(self, broker: Broker, options: NsqdOptions, log: Log, tls: Any = None) -> None:
-        """`tls` is a context of gevent.ssl, for all connections, or None."""
+        """Register nothing yet: call `start`. `tls` is a context of gevent.ssl, for all connections, or None."""
         self._log = log
         self._hosts: dict[str, LookupHost] = {}
         self._peers: dict[Endpoint, LookupPeer] = {}
@@ -97,12 +95,12 @@ class LookupPeers:
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
         """Register with these addresses from now on, and with no others. Addresses that cannot be used are logged."""
-        wanted = dict.fromkeys(addresses)
+        requested = dict.fromkeys(addresses)
         with self._one_change():
-            for text in [text for text in self._hosts if text not in wanted]:
+            for text in [text for text in self._hosts if text not in requested]:
                 self._log.of_clients.info("LOOKUP(%s): removing peer", text)
                 self._hosts.pop(text).stop()
-            for text in wanted:
+            for text in requested:
                 if text not in self._hosts:
                     self._add_host(text)
 
@@ -224,8 +222,8 @@ class LookupPeers:
 
     def peers_to_ask(self) -> list[LookupPeer]:
         """Return the peers that have been connected at least once, one for each nsqlookupd."""
-        by_place = {peer.query.place: peer for peer in self._peers.values() if peer.query is not None}
-        return list(by_place.values())
+        by_address = {peer.query.address: peer for peer in self._peers.values() if peer.query is not None}
+        return list(by_address.values())
 
     # ---- the channels of new topics
 

@@ -4,8 +4,10 @@
 
 It needs `pip install 'nsqd-py[otel]'`.
 
-instrumentation  `Instrumentation`, which a program calls; producers with spans; one operation, its span and metrics
-envelope         the envelope around a body                                                                pure
+instrumentation  `Instrumentation`, which a program calls
+producers        producers whose publishes have spans
+operation        one publish, or one handled message: its span and its metrics
+envelope         the envelope around a body                            pure
 """
 
 from nsqd_py.otel.instrumentation import Instrumentation

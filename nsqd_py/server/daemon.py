@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from nsqd_py.lease.keeper import LeaseWatch
     from nsqd_py.lookup.peers import LookupPeers
     from nsqd_py.net.tls import CertificateReloader
-    from nsqd_py.standby.copy import StandbyState
+    from nsqd_py.standby.data_path import StandbyState
     from nsqd_py.standby.election import Election
     from nsqd_py.standby.follower import Follower
-    from nsqd_py.standby.give_back import Returned
+    from nsqd_py.standby.rebuilding import Returned
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
@@ -357,7 +357,7 @@ class Daemon:
         """Follow the primary that the options name; without one, wait."""
         from nsqd_py.standby.fetch_server import FetchServer
         from nsqd_py.standby.follower import Follower
-        from nsqd_py.standby.group import Door
+        from nsqd_py.standby.group import Handshakes
         from nsqd_py.standby.role import StandbyRole
 
         self.asked.before = False  # it asks again when it is a primary again
@@ -367,7 +367,7 @@ class Daemon:
         )
         fetches = FetchServer(directory, self._disk_threads, follower.node_state, follower.epochs_of)
         promote = partial(self._change_role, standby_of="", promote=True)
-        role = StandbyRole(follower, Door(self._broker, fetches), promote, self._group)
+        role = StandbyRole(follower, Handshakes(self._broker, fetches), promote, self._group)
         self._follower = follower
         self._broker.replication, self._broker.refusal = role, role.refusal
 

@@ -6,15 +6,20 @@ link          a connection to another nsqd of the group
 fetch         what another nsqd of the group has of a log, to repair the files of this one
 fetch_server  answers such requests
 give_back     what a primary has lost comes back from its standbys
+rebuilding    the files that it builds from theirs
 primary       the standbys of a primary
 stream        what one standby gets: what is new in files, in rounds
 acks          publishers that wait for standbys; the nsqds that may take the lease            pure
 follower      a standby's connection to its primary
-copy          a standby's copy of the primary's files, and the state of its data path
+copy          a standby's copy of the primary's files
+data_path     the state of a standby's data path, and the names of its files
+syncing       writes and syncs the files of a copy
+departures    decides what is set aside before it leaves the copy in the name of the primary
+set_aside     the directories for it
+unfinished    which messages of the files are not finished
 damage        what is wrong with the files of a copy: changed by other programs, damaged on the disk or on arrival
-upkeep        looks at the files of a copy, and mends them
+upkeep        checks the files of a copy, and repairs them
 repair        writes records that another nsqd has over damaged ones
-aside         what leaves the copy in the name of the primary is kept
 role          what a standby answers; its promotion; fencing of the old primary
 election      a lease decides who is the primary
 backup        --backup-to and --restore-from

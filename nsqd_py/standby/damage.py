@@ -1,7 +1,8 @@
 """Damage in a standby's copy: what another program did to its files, and bytes that the disk changed.
 
-`FileLook` finds files that were removed, cut or replaced, within about a second. `ArrivalCheck` checks records as they come
-from the primary, which may have damaged ones itself. The scrub reads everything again, slowly.
+`changed_files` finds files that were removed, cut or replaced, within about a second; `CopyDamage` remembers them.
+`ArrivalCheck` checks records as they come from the primary, which may have damaged ones itself. The scrub reads everything
+again, slowly.
 """
 
 from __future__ import annotations
@@ -46,8 +47,11 @@ def changed_files(directory: Path, files: Iterable[KnownFile]) -> dict[str, str]
     return found
 
 
+# ---- what is wrong
+
+
 class CopyDamage:
-    """What is wrong with the files of a copy.
+    """The damage in the files of a copy.
 
     changed         what another program did to files that are not complete again, by name
     damaged         byte ranges without a valid record, by name
@@ -118,6 +122,9 @@ def _and_others(count: int) -> str:
     return f" (and {count - 1} other files)" if count > 1 else ""
 
 
+# ---- records that arrive
+
+
 class ArrivalCheck:
     """Checks the records of log files as they arrive, in pieces that end anywhere.
 
@@ -133,8 +140,11 @@ class ArrivalCheck:
         """Check bytes that continue a file, or begin it. `salt` is None for a new version: its header has it."""
         if offset == 0:
             self.forget(name)
-            data, offset, salt = data[FILE_HEADER_BYTES:], FILE_HEADER_BYTES, self._salt_in(name, data)
-        salt = salt if salt is not None else self._salts.get(name)
+            salt = self._salt_in(name, data)
+            data = data[FILE_HEADER_BYTES:]
+            offset = FILE_HEADER_BYTES
+        elif salt is None:
+            salt = self._salts.get(name)
         if salt is None or name in self.suspects:
             return
         start, before = self._partial.pop(name, (offset, b""))
@@ -176,7 +186,7 @@ class ArrivalCheck:
         self._partial.pop(name, None)
 
     def end_round(self) -> None:
-        """All records have arrived in full: what is incomplete is damaged."""
+        """Handle that all records have arrived in full: what is incomplete is damaged."""
         for name, (offset, _) in self._partial.items():
             self.suspects.setdefault(name, offset)
         self._partial.clear()

@@ -1,5 +1,7 @@
 """A lease decides which of several nsqds is the primary: the holder of the lease is, the others are its standbys.
 
+`EpochNote` is the note of the lease, `Election` gives this nsqd its role.
+
 The note of the lease says which copy of the messages may serve. It has two epochs: `epoch` is that of the last primary
 which served; `announced` is at least as high, and one that a new primary was about to begin. An nsqd whose epoch is
 lower than `epoch` lacks messages that were acknowledged, and does not compete. A new primary begins an epoch above
@@ -32,11 +34,11 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.copy import own_member, read_state
+from nsqd_py.standby.data_path import own_member, read_state
 from nsqd_py.standby.messages import GroupMember
 
 _SECOND_NS = 1_000_000_000
-_LOOK_EVERY_S = 0.1
+_POLL_INTERVAL_S = 0.1
 # An nsqd without a role opens its ports after this time, so that a failover opens them once.
 _OPENS_AFTER_S = 1.0
 # A request to the store must fail early enough to be repeated before the lease ends.
@@ -47,14 +49,7 @@ _EMPTY_WAITS_TTLS = 2
 _PRIMARY = ""
 
 
-class RoleServer(Protocol):
-    """A daemon in one role."""
-
-    def run(self) -> int:
-        """Serve until a signal, a drain or `yield_role` ends it, and return the exit status. Raises StartError."""
-
-    def yield_role(self) -> None:
-        """End it, so that this nsqd can take another role."""
+# ---- the note
 
 
 class EpochNote(NamedTuple):
@@ -66,7 +61,7 @@ class EpochNote(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> EpochNote:
-        """Return the note that this text is. Raises ValueError."""
+        """Parse the text of a note. Raises ValueError."""
         if not text:
             return cls()
         try:
@@ -89,6 +84,19 @@ def _members(value: object) -> dict[str, str] | None:
     ):
         raise ValueError(f"{value!r} is not a set of members")
     return value
+
+
+# ---- the roles of this nsqd
+
+
+class RoleServer(Protocol):
+    """A daemon in one role."""
+
+    def run(self) -> int:
+        """Serve until a signal, a drain or `yield_role` ends it, and return the exit status. Raises StartError."""
+
+    def yield_role(self) -> None:
+        """End it, so that this nsqd can take another role."""
 
 
 @dataclass(eq=False, repr=False)
@@ -117,7 +125,8 @@ class Election:
         self._yielded_role = False
         ttl_s = self._options.lease_ttl_ns / _SECOND_NS
         is_new = not (self._directory / METADATA_FILE).exists()
-        self._competes_after_s = time.monotonic() + (_EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0)
+        waits_s = _EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0
+        self._competes_after_s = time.monotonic() + waits_s
         self._keeper = LeaseKeeper(
             self._store, self.member.address, ttl_s, self._log, self._may_take, self._decide
         )
@@ -136,9 +145,9 @@ class Election:
                 while not signals.is_asked:
                     if self._keeper.has_failed:
                         return 1
-                    role = self._wanted_role()
+                    role = self._granted_role()
                     if role is None and time.monotonic() < opens_s:
-                        signals.wait(_LOOK_EVERY_S)
+                        signals.wait(_POLL_INTERVAL_S)
                         continue
                     status = self._serve(role)
                     if not self._yielded_role:
@@ -190,7 +199,8 @@ class Election:
         """True if this data path has all that was acknowledged, according to the note. Raises LeaseError."""
         self._read_note()
         try:
-            state, saved = read_state(self._directory), read_epochs(self._directory)
+            state = read_state(self._directory)
+            saved = read_epochs(self._directory)
         except OSError as error:
             raise LeaseError(f"failed to read the state of {self._directory} - {error}") from error
         if state is not None and not state.is_complete:
@@ -199,12 +209,15 @@ class Election:
             return False
         if not self._is_in_sync():
             return False
-        return (saved.node if saved is not None else 0) >= self._note.epoch
+        epoch = saved.node if saved is not None else 0
+        return epoch >= self._note.epoch
 
     def _is_in_sync(self) -> bool:
         """True if this nsqd has all that was acknowledged, or if the note does not say who has it."""
         members = self._note.members
-        missed = "" if members is None or self.member.id in members else ", ".join(sorted(members.values()))
+        missed = ""
+        if members is not None and self.member.id not in members:
+            missed = ", ".join(sorted(members.values()))
         if missed and missed != self._missed:
             self._log.warning(
                 "LEASE: waiting for one of %s: this nsqd may lack acknowledged messages", missed
@@ -221,16 +234,15 @@ class Election:
             key = self._store.note_key
             raise LeaseError(f"the key {key} of etcd has no note of an nsqd: {text[:100]!r}") from error
 
-    def _wanted_role(self) -> str | None:
+    def _granted_role(self) -> str | None:
         """Return the role that the lease gives this nsqd; None while no other nsqd has it either."""
         return _PRIMARY if self._keeper.is_held else self._keeper.other_holder
 
     def _decide(self) -> None:
         """End the daemon if its role is over. A standby stays one while there is no holder."""
-        wanted = self._wanted_role()
-        if self._keeper.has_failed or (
-            wanted != self._role and (wanted is not None or self._role == _PRIMARY)
-        ):
+        granted = self._granted_role()
+        has_changed = granted != self._role and (granted is not None or self._role == _PRIMARY)
+        if self._keeper.has_failed or has_changed:
             self._yield_role()
 
     def _yield_role(self) -> None:
@@ -252,7 +264,8 @@ class Election:
     def begin(self, epoch: int) -> bool:
         """Write that this nsqd serves in an epoch, which is durable here. Return False if the lease has ended."""
         has_promised = self._options.standby_acks > 0
-        return self._write(EpochNote(epoch, epoch, dict([self.member]) if has_promised else None))
+        members = dict([self.member]) if has_promised else None
+        return self._write(EpochNote(epoch, epoch, members))
 
     def write_members(self, members: Mapping[str, str]) -> bool:
         """Write the in-sync set. Return False if the lease has ended, or if it is not certain that the store has it."""
@@ -262,7 +275,7 @@ class Election:
         while not self._yielded_role and self._keeper.is_held:
             if self._try_to_write(note):
                 return True
-            gevent.sleep(_LOOK_EVERY_S)
+            gevent.sleep(_POLL_INTERVAL_S)
         self._yield_role()
         return False
 

@@ -112,7 +112,8 @@ class FetchLink:
         """Return the files of a topic's log."""
         files: list[RemoteFile] = []
         while True:
-            fields = self._ask("log", topic=topic, after=files[-1].name if files else "")
+            after = files[-1].name if files else ""
+            fields = self._ask("log", topic=topic, after=after)
             try:
                 found = [_remote_file(topic, each) for each in fields["files"]]
                 epochs = decode_epochs(fields["epochs"])
@@ -203,14 +204,14 @@ def is_same_history(mine: Epochs, theirs: Epochs) -> bool:
 
 
 def whole_records(data: bytes, salt: int) -> int:
-    """Return the end of the last whole record at the beginning of `data` of which all before are whole too."""
-    position = 0
+    """Return the end of the whole records at the beginning of `data`."""
+    end = 0
     try:
-        while position < len(data):
-            _, position = decode(data, position, salt)
+        while end < len(data):
+            _, end = decode(data, end, salt)
     except (Damaged, Incomplete):
         pass
-    return position
+    return end
 
 
 def _error_of(data: bytes) -> str:
@@ -221,7 +222,7 @@ def _error_of(data: bytes) -> str:
 
 
 def _remote_file(topic: str, fields: Any) -> RemoteFile:
-    """Raises BAD_CONTENT."""
+    """Decode a file in an answer. Raises BAD_CONTENT."""
     name, salt, size_bytes = fields
     parsed = parse_log_file_name(name)
     if parsed is None or parsed[0] != topic:

@@ -1,4 +1,4 @@
-"""What one nsqd of a group tells another about its logs: their epochs, their files, and bytes of these.
+"""Answers what another nsqd of the group asks about the logs of this one: their epochs, their files, and bytes of these.
 
 A member that proved itself for the purpose FETCH sends requests, one at a time, each as a signed document of STANDBY.
 It may be a primary that asks its standby, or the reverse. The answers are read from the data path, in a thread, and
@@ -106,7 +106,7 @@ class FetchServer:
             client.send(answer if isinstance(answer, bytes) else answer())
 
     def _work(self, document: bytes) -> Callable[[], _Answer]:
-        """Return what answers a request; it runs in a thread. Raises Invalid."""
+        """Return a function that answers a request, in a thread. Raises Invalid."""
         try:
             request = load_member_json(document)
             if request["format"] != FORMAT:
@@ -124,7 +124,8 @@ class FetchServer:
             file = _log_name(request["name"]), checked_number(request["salt"])
             if kind == "end":
                 return partial(self._end, *file)
-            offset, size = checked_number(request["offset"]), checked_number(request["size"])
+            offset = checked_number(request["offset"])
+            size = checked_number(request["size"])
             return partial(self._bytes, *file, offset, min(size, MOST_BYTES))
         except BAD_CONTENT as error:
             raise Invalid(f"cannot STANDBY: the request is not valid: {describe(error)}") from error
@@ -162,7 +163,7 @@ class FetchServer:
     def _versions(self, names: list[str]) -> list[tuple[str, int, int]]:
         files = []
         for name in names:
-            with suppress(FileNotFoundError, Damaged):  # it was dropped in the meantime; nobody can use it
+            with suppress(FileNotFoundError, Damaged):  # it was dropped in the meantime; no one can use it
                 descriptor, header = self._open(name)
                 files.append((name, header.salt, os.fstat(descriptor).st_size))
                 os.close(descriptor)

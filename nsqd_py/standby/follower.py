@@ -24,8 +24,8 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby import messages
-from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
-from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
+from nsqd_py.standby.copy import Copy
+from nsqd_py.standby.data_path import StandbyState, own_member, read_state, write_state
 from nsqd_py.standby.fetch_server import NodeState
 from nsqd_py.standby.link import Link
 from nsqd_py.standby.messages import (
@@ -37,12 +37,15 @@ from nsqd_py.standby.messages import (
     TopicListing,
     TopicsListed,
 )
+from nsqd_py.standby.set_aside import ALONE_PREFIX, REMOVED_PREFIX
+from nsqd_py.standby.syncing import sync_paths
 from nsqd_py.standby.upkeep import Upkeep
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
 DAMAGED = "damaged"  # it follows, and some bytes in its files are damaged
 _NOTICE_AFTER_S = 10.0  # /ping says that it cannot follow
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
 _SLICE_S = 0.005
 
 
@@ -64,7 +67,7 @@ class Follower:
         http_address: Callable[[], str],
         tcp_address: Callable[[], str] = lambda: "",
     ) -> None:
-        """`http_address` and `tcp_address` return where other nsqds reach this one, when it listens."""
+        """Read the state of the data path. Raises OSError. The two functions return where other nsqds reach this one."""
         before = read_state(directory)
         self.primary = options.standby_of
         self.state = CONNECTING if self.primary else WAITING
@@ -84,10 +87,9 @@ class Follower:
         else:
             self.is_complete = before.is_complete and self.primary in ("", before.primary)
         self.is_fenced = before is not None and before.is_fenced
-        name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        self._copy = Copy(
-            directory, name, was_primary=before.was_primary if before is not None else not is_new
-        )
+        since_utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        was_primary = before.was_primary if before is not None else not is_new
+        self._copy = Copy(directory, since_utc, was_primary=was_primary)
         if options.lease:
             self._copy.member = own_member(directory, options)
         self._link: Link | None = None
@@ -123,20 +125,25 @@ class Follower:
 
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of this standby."""
+        damage = self.upkeep.damage
+        state = self.state
+        if state == FOLLOWING and not damage.is_well:
+            state = DAMAGED
+        last_round_ms_ago = None
+        if self.last_round_s:
+            last_round_ms_ago = int((time.monotonic() - self.last_round_s) * 1000)
         statistics = {
             "primary": self.primary,
             "epoch": self._copy.epoch,
-            "state": DAMAGED if self.state == FOLLOWING and not self.upkeep.damage.is_well else self.state,
+            "state": state,
             "is_complete": self.is_complete,
             "is_fenced": self.is_fenced,
             **self.lag.statistics(),
-            "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000)
-            if self.last_round_s
-            else None,
-            "set_aside_messages": self._copy.set_aside_count,
+            "last_round_ms_ago": last_round_ms_ago,
+            "set_aside_messages": self._copy.departures.set_aside_count,
             "lease_decides": bool(self._options.lease),
-            **self.upkeep.damage.statistics(),
-            "error": self.error or self.upkeep.damage.text(),
+            **damage.statistics(),
+            "error": self.error or damage.text(),
         }
         return {"standby": statistics}
 
@@ -145,7 +152,9 @@ class Follower:
         since_s = max(self._since_s, self.last_round_s)
         if self.error and time.monotonic() - since_s >= _NOTICE_AFTER_S:
             return f"cannot follow {self.primary}: {self.error}"
-        return f"the copy is damaged: {self.upkeep.damage.text()}" if not self.upkeep.damage.is_well else None
+        if self.upkeep.damage.is_well:
+            return None
+        return f"the copy is damaged: {self.upkeep.damage.text()}"
 
     def _write_state(self) -> None:
         state = StandbyState(self.primary, self.is_complete, self._copy.was_primary, self.is_fenced)
@@ -164,11 +173,12 @@ class Follower:
                     is_read = True
                     self.upkeep.note_found()
                 self._sync()
-                self.upkeep.look(self._copy.known_files())
+                self.upkeep.check(self._copy.known_files())
                 self._follow()
             except Exception as error:  # noqa: BLE001 - whatever the primary sends, this must go on
                 if self.state == FOLLOWING:
-                    pause_s, reported = _FIRST_PAUSE_S, ""
+                    pause_s = _FIRST_PAUSE_S
+                    reported = ""
                 if self.upkeep.damage.changed:  # it ended the connection to get them again
                     self.error = reported = self.upkeep.damage.text()
                 else:
@@ -191,7 +201,7 @@ class Follower:
         self._copy.close()
 
     def _end_connection(self) -> None:
-        """Have the connection ended: `recv` returns nothing. The next offer says what must be sent again."""
+        """Let `recv` return nothing, which ends the connection. The next offer says what must be sent again."""
         if self._link is not None:
             with suppress(OSError):
                 self._link.sock.shutdown(socket.SHUT_RDWR)
@@ -204,20 +214,20 @@ class Follower:
         link.offer(messages.FOLLOW, self._offer)
         self.state = COPYING
         self._log.info("STANDBY: following %s", self.primary)
-        rested_s = time.monotonic()
+        yielded_s = time.monotonic()
         for kind, data in link.frames:
             if kind == messages.STREAM_FRAME:
                 self._take(messages.decode(data))
             else:  # a heartbeat
                 link.sock.sendall(outgoing.NOP)
-            if time.monotonic() - rested_s > _SLICE_S:
+            if time.monotonic() - yielded_s > _SLICE_S:
                 gevent.sleep(0)
-                rested_s = time.monotonic()
+                yielded_s = time.monotonic()
 
     def _offer(self) -> Offer:
         return replace(self._copy.offer(self._http_address()), address=self._tcp_address())
 
-    # ---- what the primary says
+    # ---- messages of the primary
 
     def _take(self, message: messages.Message) -> None:
         if not self._is_listed and not isinstance(message, TopicListing | TopicsListed):
@@ -234,18 +244,20 @@ class Follower:
                 self._is_listed = True
 
     def _list(self, handle: Callable[[], None]) -> None:
-        """Compare the files with those of the primary; say so if only this copy has some messages."""
+        """Compare the files with those of the primary; log it if only this copy has some messages."""
         if self._copy.was_primary and self.is_complete:  # until now, its own messages could have been served
             self.is_complete = False
             self._write_state()
-        before, kept_before = self._copy.alone_count, self._copy.kept_before
+        departures = self._copy.departures
+        alone_before = departures.alone_count
+        retained_before = departures.retained_before
         handle()
-        if self._copy.kept_before != kept_before:
+        if departures.retained_before != retained_before:
             self._log.info(
                 "STANDBY: what was not finished here until now is kept in %s for a week",
-                self._copy.kept_before,
+                departures.retained_before,
             )
-        alone = self._copy.alone_count - before
+        alone = departures.alone_count - alone_before
         if alone:
             self._log.warning(
                 "STANDBY: %d messages are here, but not in the logs of %s; their files are kept in %s*",
@@ -257,7 +269,7 @@ class Follower:
     def _end_round(self, message: Round) -> None:
         if message.number <= self._to_acknowledge:
             raise BadStandbyMessage(f"it sent the round {message.number} after {self._to_acknowledge}")
-        removed = self._copy.end_round(time.monotonic())
+        removed = self._copy.departures.end_round(time.monotonic())
         if removed:
             self._log.warning(
                 "STANDBY: %s removed %d messages that a channel had not finished; their files stay in %s* for a week",
@@ -274,7 +286,7 @@ class Follower:
         self.upkeep.end_round()
 
     def _end_first_round(self) -> None:
-        """Everything that the primary had is here now."""
+        """Handle that everything that the primary had is here now."""
         if not self.is_complete:
             self._sync()
             self.is_complete = True

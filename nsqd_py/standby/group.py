@@ -2,7 +2,7 @@
 
 Without a secret and without names, the group consists of the processes of this machine.
 
-A `Door` has the connections that want to join the group until they have proven that they belong to it. A refusal comes
+`Handshakes` has the connections that want to join the group until they have proven that they belong to it. A refusal comes
 a second late, so that guessing is slow.
 """
 
@@ -43,6 +43,12 @@ _MOST_FILE_BYTES = 64 * 1024
 _FORBIDDEN_MODE = 0o027
 # The secret of a group that needs none: it has certificates, or is on one machine.
 NO_SECRET = b""
+_SECOND_NS = 1_000_000_000
+_HANDSHAKE_NS = 5 * _SECOND_NS
+_REFUSAL_DELAY_NS = _SECOND_NS
+
+
+# ---- secret, certificates and addresses
 
 
 class BadSecretFile(BadOptions, NsqdError):
@@ -148,9 +154,7 @@ def check_certificate(options: NsqdOptions, names: Iterable[str]) -> None:
         raise NotMember("the certificate has none of the names of --standby-tls-allowed-names")
 
 
-_SECOND_NS = 1_000_000_000
-_HANDSHAKE_NS = 5 * _SECOND_NS
-_REFUSAL_DELAY_NS = _SECOND_NS
+# ---- connections without a proof
 
 
 @dataclass(slots=True)
@@ -162,7 +166,7 @@ class _Visit:
     refusal: str = ""
 
 
-class Door:
+class Handshakes:
     """Lets connections prove their membership, and returns the offers of those that have.
 
     `fetches` answers the requests of those that came to fetch; they may send more than one.
@@ -190,10 +194,11 @@ class Door:
             self._refuse(client, visit, error)
 
     def _listener(self, client: Any) -> GroupListener:
-        """Raises NotMember and BadSecretFile."""
+        """Begin a handshake, if the peer can be a member. Raises NotMember and BadSecretFile."""
         options = self._broker.options
         check_peer(options, client.peer)
-        check_certificate(options, client.tls_info.names if client.tls_info is not None else ())
+        names = client.tls_info.names if client.tls_info is not None else ()
+        check_certificate(options, names)
         own = (f"{options.broadcast_address}:{options.broadcast_tcp_port}", client.local_address)
         return GroupListener(secrets(options), own, os.urandom(NONCE_BYTES))
 

@@ -54,7 +54,7 @@ class Link:
         silence_s: float = SILENCE_S,
         heartbeat_ms: int = _HEARTBEAT_MS,
     ) -> None:
-        """`silence_s` is the longest time without a byte from the other side."""
+        """Connect. `silence_s` is the longest time without a byte from the other side. Raises OSError."""
         self._options = options
         self._before_read = before_read
         self._silence_s = silence_s
@@ -64,7 +64,8 @@ class Link:
         check_host(self._host)
         self.sock: Any = green_socket.create_connection((self._host, int(port)), connect_timeout_s)
         loop = gevent.get_hub().loop
-        self._readable, self._silence = loop.io(self.sock.fileno(), 1), loop.timer(silence_s, silence_s)
+        self._readable = loop.io(self.sock.fileno(), 1)
+        self._silence = loop.timer(silence_s, silence_s)
         self.frames = self._read_frames(self._wait)
 
     def join(self, purpose: str) -> Caller:
@@ -145,25 +146,25 @@ class Link:
     def _read_frames(self, wait: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
         buffer = b""
         while True:
-            position = 0
-            while len(buffer) - position >= _HEAD.size:
-                size, kind = _HEAD.unpack_from(buffer, position)
+            offset = 0
+            while len(buffer) - offset >= _HEAD.size:
+                size, kind = _HEAD.unpack_from(buffer, offset)
                 if not 4 <= size <= _MOST_FRAME_BYTES:
                     raise FollowRefused(f"it sent a frame of {size} bytes: it is no nsqd-py")
-                end = position + 4 + size
+                end = offset + 4 + size
                 if end > len(buffer):
                     break
-                data = buffer[position + _HEAD.size : end]
+                data = buffer[offset + _HEAD.size : end]
                 if kind == frames.ERROR:
                     raise FollowRefused(data.decode("utf-8", "replace"))
                 yield kind, data
-                position = end
+                offset = end
             self._before_read()
             wait()
             received = self.sock.recv(_READ_BYTES)
             if not received:
                 raise ConnectionError("it has closed the connection")
-            buffer = buffer[position:] + received if position < len(buffer) else received
+            buffer = buffer[offset:] + received if offset < len(buffer) else received
 
 
 def _identity(options: NsqdOptions, heartbeat_ms: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The messages between two nsqds of a group: a handshake, then a stream of files.
+"""The messages between two nsqds of a group: a handshake, an offer, then a stream of files.
 
 The handshake proves to each that the other belongs to the group, before anything else is said.
 
@@ -14,7 +14,7 @@ what it lacks of a log (`fetch_server`). The *listener* accepts. Both know a sec
 A proof is HMAC-SHA256 over a label, the role of the side that proves, the purpose, both addresses, both nonces, and
 the document. So it cannot be sent back to its author, reused, or used for another purpose. `asked` is the address
 that the caller was configured to connect to and `reached` the address of its socket: the listener refuses a caller that
-wanted to reach another nsqd, so that a proof cannot be relayed.
+tried to reach another nsqd, so that a proof cannot be relayed.
 
 A standby is a client of the primary's TCP port. After the handshake, it sends `STANDBY` with a JSON
 document that says which part of each log it has (`Offer`), and `ACK <round>` after it has written a round. The primary
@@ -43,6 +43,7 @@ from nsqd_py.diskqueue.journals.epochs import Epochs, decode_epochs
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.documents import checked_number, load_member_json
 
+# The handshake.
 HANDSHAKE_FORMAT = 1
 NONCE_BYTES = 32
 PROOF_BYTES = 32
@@ -53,6 +54,22 @@ _CALLER, _LISTENER, _DOCUMENT = b"caller", b"listener", b"document"
 _WRONG_PROOF = "the proof of membership is wrong: the files of --standby-secret-file have no secret in common"
 _MOST_BYTES = 4096
 _MOST_ADDRESS = 512
+
+# The stream.
+FORMAT = 1
+STREAM_FRAME = 3
+
+WRITE, BEGIN, PART, COMMIT, REMOVE, TOPIC, LISTED, ROUND = range(1, 9)
+
+_FILE_HEAD = Struct("<BHQ")
+_ROUND = Struct("<BQQQQ")
+_FRAME_HEAD = Struct(">ii")
+
+# The offer: the checksum of a file covers this many bytes before its end.
+CHECKED_BYTES = 4096
+
+
+# ---- the handshake
 
 
 class NotMember(NsqdError):
@@ -119,7 +136,7 @@ class GroupListener:
     """
 
     def __init__(self, secrets: Iterable[bytes], own_addresses: Iterable[str], nonce: bytes) -> None:
-        """`own_addresses` are those at which a caller may have wanted to reach this nsqd."""
+        """Wait for a caller. `own_addresses` are those at which it may have tried to reach this nsqd."""
         self._secrets = tuple(secrets)
         self._own_addresses = tuple(own_addresses)
         self._nonce = nonce
@@ -175,7 +192,7 @@ class GroupListener:
         return document
 
 
-# ---- the documents
+# ---- the documents of the handshake
 
 
 def _encode(**fields: object) -> bytes:
@@ -209,22 +226,15 @@ def _bytes_of(fields: Mapping[str, Any], name: str, size_bytes: int) -> bytes:
     return found
 
 
-FORMAT = 1
-STREAM_FRAME = 3
-
-WRITE, BEGIN, PART, COMMIT, REMOVE, TOPIC, LISTED, ROUND = range(1, 9)
-
-_FILE_HEAD = Struct("<BHQ")
-_ROUND = Struct("<BQQQQ")
-_FRAME_HEAD = Struct(">ii")
+# ---- the stream
 
 
 class BadStandbyMessage(NsqdError):
-    """The bytes are none of these messages."""
+    """The bytes are not a message of this protocol; the text says why."""
 
 
 class FileMessage(NamedTuple):
-    """WRITE, BEGIN, PART, COMMIT or REMOVE; `data` is empty in the last three."""
+    """A WRITE, BEGIN, PART, COMMIT or REMOVE; `data` is empty in a BEGIN, COMMIT and REMOVE."""
 
     kind: int
     name: str
@@ -275,7 +285,7 @@ class TopicListing:
 
 
 class TopicsListed(NamedTuple):
-    """LISTED."""
+    """A LISTED: the primary has no other topics."""
 
 
 Message = FileMessage | TopicListing | TopicsListed | Round
@@ -329,7 +339,8 @@ def decode(data: bytes) -> Message:
 
 def _topic_files(fields: dict[str, Any]) -> TopicListing:
     files = {name: checked_number(offset) for name, offset in fields["files"].items()}
-    next_seq, journals = checked_number(fields["next_seq"]), list(map(str, fields["journals"]))
+    next_seq = checked_number(fields["next_seq"])
+    journals = list(map(str, fields["journals"]))
     return TopicListing(str(fields["topic"]), decode_epochs(fields["epochs"]), next_seq, files, journals)
 
 
@@ -369,10 +380,6 @@ class Offer:
     member: GroupMember | None = None
     is_backup: bool = False
     address: str = ""
-
-
-# The checksum of an offered file covers so many bytes before its end.
-CHECKED_BYTES = 4096
 
 
 def encode_offer(offer: Offer, most_bytes: int) -> bytes:

@@ -19,10 +19,10 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
-from nsqd_py.standby.copy import StandbyState, write_state
+from nsqd_py.standby.data_path import StandbyState, write_state
 from nsqd_py.standby.fetch_server import FetchServer, NodeState
 from nsqd_py.standby.give_back import StandbyMemory, has_what_is_lost
-from nsqd_py.standby.group import Door
+from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.messages import Offer
 from nsqd_py.standby.repair import StandbyCopies
 from nsqd_py.standby.role import check_fence
@@ -65,7 +65,7 @@ class Standbys(Replication):
 
     def __post_init__(self) -> None:
         broker, options, election = self._broker, self._broker.options, self.election
-        self._door = Door(
+        self._door = Handshakes(
             broker, FetchServer(self._directory, self._threadpool, self._state, self._epochs_of)
         )
         self._memory = StandbyMemory(self._directory, self._threadpool, broker.log)

@@ -1,7 +1,7 @@
 """Repairs log files with what another nsqd of the group has of them.
 
 A file with one name and one salt has the same bytes in both, if both logs are in the same epoch. So damaged bytes are
-fetched from the same place, each record is checked, and only whole records are written over the damaged bytes. A crash in
+fetched from the same offset, each record is checked, and only whole records are written over the damaged bytes. A crash in
 the middle of that leaves bytes damaged that were damaged before: no valid record is written over.
 """
 
@@ -67,11 +67,10 @@ def repair_ranges(
     topic, _ = parse_log_file_name(target.name) or ("", 0)
     with FetchLink(options, address) as link:
         remote_log = link.list_log(topic)
-        remote = next(
-            (each for each in remote_log.files if (each.name, each.salt) == (target.name, target.salt)), None
-        )
-        if remote is None or not is_same_history(epochs, remote_log.epochs):
+        same = [each for each in remote_log.files if each.name == target.name and each.salt == target.salt]
+        if not same or not is_same_history(epochs, remote_log.epochs):
             return ranges
+        remote = same[0]
         with target.opened() as write:
             try:
                 return [

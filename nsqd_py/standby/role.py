@@ -1,4 +1,4 @@
-"""The roles of an nsqd that does not serve: they refuse all requests except statistics and promotion.
+"""The standby role: refuse all requests except statistics and promotion.
 
 A promotion makes a standby's data path that of a primary: with a new epoch, which its old primary recognizes. Then
 fencing keeps the old primary from serving: the promoted nsqd sends it the newer epoch, until it gets the answer that
@@ -24,14 +24,18 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.copy import StandbyState, read_state, remove_state
+from nsqd_py.standby.data_path import StandbyState, read_state, remove_state
 from nsqd_py.standby.follower import Follower, sentence
-from nsqd_py.standby.group import Door
+from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.link import ask
 from nsqd_py.standby.messages import FENCE, FOLLOW, STREAM_FRAME, Offer, OfferedLog
 
 if TYPE_CHECKING:
     from nsqd_py.standby.election import Election
+
+
+# The time in which an old primary that came back can serve.
+_PAUSE_S = 1.0
 
 
 class StandbyRole(Replication):
@@ -41,23 +45,27 @@ class StandbyRole(Replication):
     """
 
     def __init__(
-        self, follower: Follower, door: Door, on_promotion: Callable[[], None], election: Election | None
+        self,
+        follower: Follower,
+        handshakes: Handshakes,
+        on_promotion: Callable[[], None],
+        election: Election | None,
     ) -> None:
         self._follower = follower
         self._primary = follower.primary or "none: no nsqd has the lease"
-        self._door = door
+        self._handshakes = handshakes
         self._on_promotion = on_promotion
         self._election = election
 
     def refusal(self) -> IsStandby:
-        """Return the error of whoever wants to publish, subscribe or create something."""
+        """Return the error for clients that publish, subscribe or create something."""
         return IsStandby(self._primary)
 
     def member(self, client: Stream, body: bytes) -> None:
-        self._door.member(client, body)
+        self._handshakes.member(client, body)
 
     def attach(self, client: Stream, body: bytes) -> None:
-        offer = self._door.admit(client, body)
+        offer = self._handshakes.admit(client, body)
         if offer is None:
             return
         if not offer.fenced_by:
@@ -71,7 +79,7 @@ class StandbyRole(Replication):
         """Do nothing: the daemon stops the follower."""
 
     def detach(self, client: Stream) -> None:
-        self._door.forget(client)
+        self._handshakes.forget(client)
 
     def notice(self) -> str | None:
         if self._election is not None and not self._follower.primary:
@@ -170,10 +178,6 @@ def promote(
         broker.log.warning("STANDBY: promoted; %s was its primary", state.primary)
     if election is not None:
         election.begin(epoch)
-
-
-# The time in which an old primary that came back can serve.
-_PAUSE_S = 1.0
 
 
 def fence(broker: Broker, options: NsqdOptions, address: str) -> None:

@@ -1,4 +1,4 @@
-"""The upkeep of a standby's copy: finds what is wrong with its files, and has it mended from the primary.
+"""The upkeep of a standby's copy: finds what is wrong with its files, and repairs it from the primary.
 
 A file that another program removes, cuts or replaces is copied again through the stream. Damaged bytes are fetched and
 written in their place, so that good bytes of this copy stay, which the primary may need one day.
@@ -21,12 +21,13 @@ from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.copy import Copy, topic_of
+from nsqd_py.standby.copy import Copy
 from nsqd_py.standby.damage import CopyDamage, KnownFile, changed_files
+from nsqd_py.standby.data_path import topic_of
 from nsqd_py.standby.repair import RepairedFile, repair_ranges
 
-_LOOK_EVERY_S = 1.0
-_LOOKED_AT_ONCE = 2000
+_POLL_INTERVAL_S = 1.0
+_FILES_AT_ONCE = 2000
 _MOST_LINES = 10
 _RETRY_S = 30.0
 
@@ -34,8 +35,8 @@ _RETRY_S = 30.0
 class Upkeep:
     """The upkeep of one copy, and the files of the copy for the scrub.
 
-    damage            what is wrong now
-    _copy_again       ends the connection, so that the next offer says what must be sent again
+    damage       what is wrong now
+    _copy_again  ends the connection, so that the next offer says what must be sent again
     """
 
     def __init__(
@@ -62,28 +63,31 @@ class Upkeep:
         self._greenlets = [gevent.spawn(self._watch), gevent.spawn(self._mend)]
 
     def stop(self) -> None:
-        """End. Blocks this greenlet."""
+        """End both greenlets. Blocks this one."""
         gevent.killall(self._greenlets)
 
-    # ---- looking at files
+    # ---- changed files
 
     def _watch(self) -> None:
-        """Look at the files again and again."""
+        """Check some of the files each second, in turn."""
         files: list[KnownFile] = []
         while True:
-            gevent.sleep(_LOOK_EVERY_S)
+            gevent.sleep(_POLL_INTERVAL_S)
             files = files or self._copy.known_files()
-            looked_at, files = files[:_LOOKED_AT_ONCE], files[_LOOKED_AT_ONCE:]
-            if not self.damage.changed and self.look(looked_at):
+            checked = files[:_FILES_AT_ONCE]
+            files = files[_FILES_AT_ONCE:]
+            if not self.damage.changed and self.check(checked):
                 self._copy_again()
 
-    def look(self, files: list[KnownFile]) -> bool:
+    def check(self, files: list[KnownFile]) -> bool:
         """Return True if another program has changed some of these files, which must be copied again."""
         found: dict[str, str] = {}
         in_thread(self._threadpool, lambda: found.update(changed_files(self._directory, files)))
         # In the meantime, the primary may have removed or replaced some.
-        now = {file.name: file for file in self._copy.known_files() if file.name in found} if found else {}
-        changed = changed_files(self._directory, now.values())
+        still_known: list[KnownFile] = []
+        if found:
+            still_known = [file for file in self._copy.known_files() if file.name in found]
+        changed = changed_files(self._directory, still_known)
         self.damage.change(changed)
         for name, what in list(changed.items())[:_MOST_LINES]:
             self._log.error(
@@ -95,13 +99,13 @@ class Upkeep:
         return bool(changed)
 
     def note_found(self) -> None:
-        """Have repaired what was damaged already when the files were read at the start."""
+        """Note the damage that was found when the files were read at the start: it is repaired soon."""
         found = self._copy.found_damage
         while found:
             self.damaged(*found.popitem())
 
     def end_round(self) -> None:
-        """Everything that has arrived is written."""
+        """Handle that everything that has arrived is written."""
         copy = self._copy
         while copy.replaced:
             name = copy.replaced.pop()
@@ -137,9 +141,9 @@ class Upkeep:
             self._wake.set()
 
     def end_pass(self) -> None:
-        """Nothing more."""
+        """Do nothing at the end of a pass."""
 
-    # ---- mending
+    # ---- repairs
 
     def _mend(self) -> None:
         """Check what has arrived with damage, and repair what is damaged."""
@@ -154,7 +158,7 @@ class Upkeep:
                 self._log.exception("STANDBY: failed to repair the copy - %r", error)
 
     def _check_suspects(self) -> None:
-        """Find out which bytes of files that have just arrived are damaged: the primary's are too."""
+        """Find the damaged bytes of files that have just arrived: those of the primary are damaged too."""
         suspects = self._copy.arrival.suspects
         while suspects:
             name, _ = suspects.popitem()
@@ -169,8 +173,9 @@ class Upkeep:
                 self.damage.note(name, found)
 
     def _repair(self, name: str) -> None:
-        """Repair a file, and say once what came of it."""
-        known, ranges = self._copy.log_file(name), list(self.damage.damaged.get(name, ()))
+        """Repair a file, and log the result once."""
+        known = self._copy.log_file(name)
+        ranges = list(self.damage.damaged.get(name, ()))
         if known is None or not ranges:
             self.damage.forget(name)
             return
@@ -178,7 +183,8 @@ class Upkeep:
             self._threadpool, self._directory / name, name, known.salt, may_lack_header=ranges[0][0] == 0
         )
         epochs = self._copy.epochs.get(topic_of(name) or "", ())
-        left, reason = ranges, "the primary has them neither"
+        left = ranges
+        reason = "the primary has them neither"
         try:
             left = repair_ranges(self._options, self._options.standby_of, epochs, target, ranges)
         except (OSError, NsqdError) as error:
@@ -187,11 +193,9 @@ class Upkeep:
         if now is None or now.salt != known.salt:  # it was replaced in the meantime
             return
         self.damage.repaired(name, ranges, left)
-        text = (
-            "all are repaired from the primary"
-            if not left
-            else f"{count_of(left)} of them are not repaired: {reason}"
-        )
+        text = "all are repaired from the primary"
+        if left:
+            text = f"{count_of(left)} of them are not repaired: {reason}"
         if self._reported.get(name) != text:
             self._reported[name] = text
             self._log.error("STANDBY: %s: %s; %s", name, damage_text(ranges), text)

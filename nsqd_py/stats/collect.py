@@ -52,12 +52,13 @@ def collect(broker: Broker, topic: str, channel: str, *, include_clients: bool) 
     if topic and topic not in broker.topics:
         return Stats(None, None)
     collector = _Collector(topic, include_clients)
-    topics = [
-        collector.topic(found, channels)
-        for found in _selected(broker.topics, topic)
-        if broker.topics.get(found.name) is found  # not deleted during a pause
-        if (channels := _selected(found.channels, channel)) or not channel
-    ]
+    topics = []
+    for found in _selected(broker.topics, topic):
+        if broker.topics.get(found.name) is not found:  # it was deleted during a pause
+            continue
+        channels = _selected(found.channels, channel)
+        if channels or not channel:
+            topics.append(collector.topic(found, channels))
     producers = None
     if include_clients:
         clients = cast("list[ClientConnection]", list(broker.clients))
@@ -96,13 +97,13 @@ class _Collector:
             **_present(
                 {
                     "oldest_timestamp": topic.oldest_ns,
-                    "damaged_bytes": damage and damage.bytes_found,  # bytes of its log that could not be read
+                    # Bytes of its log that could not be read; messages that were in no file at the start; files that
+                    # were removed while in use, and those of them that were written back.
+                    "damaged_bytes": damage and damage.bytes_found,
                     "repaired_bytes": damage and damage.bytes_repaired,
-                    "missing_count": damage
-                    and damage.missing_count,  # messages that were in no file at the start
-                    "removed_files": damage and damage.removed_files,  # files that were removed while in use
-                    "restored_files": damage
-                    and damage.restored_files,  # those of them that were written back
+                    "missing_count": damage and damage.missing_count,
+                    "removed_files": damage and damage.removed_files,
+                    "restored_files": damage and damage.restored_files,
                     "expired_count": topic.expired_count,
                     "dead_letters": list(topic.dead_letters),
                 }
@@ -129,7 +130,7 @@ class _Collector:
             "paused": channel.is_paused,
             "e2e_processing_latency": latency_statistics((channel,)),
             "finish_count": channel.finish_count,
-            # What Go's nsqd does not have. A time in place of an age, so that the row of an idle channel stays the same.
+            # What Go's nsqd does not have. A time instead of an age, so that the row of an idle channel stays the same.
             **_stall(channel),
             **_present(
                 {
@@ -171,8 +172,17 @@ def _present(counts: Statistics) -> Statistics:
     return {name: count for name, count in counts.items() if count}
 
 
+def _auth_statistics(client: ClientConnection) -> Statistics:
+    found = client.authorization
+    if found is None:
+        return {}
+    return _present(
+        {"authed": True, "auth_identity": found.identity, "auth_identity_url": found.identity_url}
+    )
+
+
 def _client_statistics(client: ClientConnection, topic_filter: str) -> Statistics:
-    session, found = client.session, client.authorization
+    session = client.session
     statistics: Statistics = {
         "client_id": session.client_id,
         "hostname": session.hostname,
@@ -189,13 +199,7 @@ def _client_statistics(client: ClientConnection, topic_filter: str) -> Statistic
         "deflate": client.uses_deflate,
         "snappy": client.uses_snappy,
         "user_agent": session.user_agent,
-        **(
-            _present(
-                {"authed": True, "auth_identity": found.identity, "auth_identity_url": found.identity_url}
-            )
-            if found is not None
-            else {}
-        ),
+        **_auth_statistics(client),
         "topology_zone": session.topology_zone,
         "topology_region": session.topology_region,
     }

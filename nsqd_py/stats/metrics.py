@@ -2,270 +2,214 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple
+from operator import itemgetter
 
-from nsqd_py.broker.services import Topic
-from nsqd_py.clock import wall_ns
 from nsqd_py.debug.memory import PAUSES
-from nsqd_py.queue.channel import Channel
 from nsqd_py.settings.durations import SECOND_NS
-
-COUNTER, GAUGE = "counter", "gauge"
-
-
-class Metric(NamedTuple):
-    """A metric of each thing of one kind.
-
-    name    in /metrics, without the `_total` of a counter
-    value   computes it for a thing
-    statsd  its name in statsd; empty if it is not sent
-    key     its name in /stats, where statsd finds it
-    """
-
-    name: str
-    kind: str
-    help: str
-    value: Callable[[Any], float]
-    statsd: str = ""
-    key: str = ""
-
-
-class ChannelOfTopic(NamedTuple):
-    """A channel and its topic."""
-
-    topic: Topic
-    channel: Channel
-
-
-def _age_s(timestamp_ns: int) -> float:
-    """Return the time since a timestamp; 0 if it is 0, or in the future."""
-    return max(0, wall_ns() - timestamp_ns) / SECOND_NS if timestamp_ns else 0.0
-
-
-def _counter(
-    name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
-) -> Metric:
-    """`value` may be the name of an attribute; `key` is `statsd` by default."""
-    return Metric(
-        name, COUNTER, text, attrgetter(value) if isinstance(value, str) else value, statsd, key or statsd
-    )
-
-
-def _gauge(
-    name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
-) -> Metric:
-    return _counter(name, text, value, statsd, key)._replace(kind=GAUGE)
-
-
-def _of_copy(name: str) -> Callable[[Any], float]:
-    """Return a function that gets a number of a standby's copy from its broker; 0 for a primary."""
-    return lambda broker: float(broker.standby_statistics().get("standby", {}).get(name, 0))
-
+from nsqd_py.stats.metric import age_s, counter, gauge, of_copy
 
 TOPIC = (
-    _counter("nsqd_topic_messages", "Messages published to the topic.", "message_count", "message_count"),
-    _counter(
+    counter("nsqd_topic_messages", "Messages published to the topic.", "message_count", "message_count"),
+    counter(
         "nsqd_topic_message_bytes",
         "Bytes of messages published to the topic.",
         "message_bytes",
         "message_bytes",
     ),
-    _gauge("nsqd_topic_depth", "Messages that no channel has received yet.", "depth", "depth"),
-    _gauge(
+    gauge("nsqd_topic_depth", "Messages that no channel has received yet.", "depth", "depth"),
+    gauge(
         "nsqd_topic_backend_depth",
         "Messages of the depth that are not in memory.",
         "backend_depth",
         "backend_depth",
     ),
-    _gauge("nsqd_topic_paused", "1 while the topic is paused.", "is_paused"),
-    _gauge(
+    gauge("nsqd_topic_paused", "1 while the topic is paused.", "is_paused"),
+    gauge(
         "nsqd_topic_oldest_message_age_seconds",
         "Age of the oldest message of the depth.",
-        lambda topic: _age_s(topic.oldest_ns),
+        lambda topic: age_s(topic.oldest_ns),
     ),
-    _gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "memory_bytes"),
-    _counter("nsqd_topic_expired", "Messages that expired before a channel received them.", "expired_count"),
+    gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "memory_bytes"),
+    counter("nsqd_topic_expired", "Messages that expired before a channel received them.", "expired_count"),
 )
-# Of a `ChannelRow`.
+# Of a `ChannelOfTopic`.
 CHANNEL = (
-    _counter(
+    counter(
         "nsqd_channel_messages",
         "Messages that the channel received.",
         "channel.message_count",
         "message_count",
     ),
-    _gauge("nsqd_channel_depth", "Messages queued for delivery.", "channel.depth", "depth"),
-    _gauge(
+    gauge("nsqd_channel_depth", "Messages queued for delivery.", "channel.depth", "depth"),
+    gauge(
         "nsqd_channel_backend_depth",
         "Messages of the depth that are not in memory.",
-        lambda place: place.channel.backend_depth(place.topic.first_in_memory),
+        lambda row: row.channel.backend_depth(row.topic.first_in_memory),
         "backend_depth",
     ),
-    _gauge("nsqd_channel_in_flight", "Messages in flight.", "channel.in_flight_count", "in_flight_count"),
-    _gauge("nsqd_channel_deferred", "Deferred messages.", "channel.deferred_count", "deferred_count"),
-    _counter(
+    gauge("nsqd_channel_in_flight", "Messages in flight.", "channel.in_flight_count", "in_flight_count"),
+    gauge("nsqd_channel_deferred", "Deferred messages.", "channel.deferred_count", "deferred_count"),
+    counter(
         "nsqd_channel_requeued", "Messages that consumers requeued.", "channel.requeue_count", "requeue_count"
     ),
-    _counter(
+    counter(
         "nsqd_channel_timed_out",
         "Messages that timed out in flight.",
         "channel.timeout_count",
         "timeout_count",
     ),
-    _gauge(
+    gauge(
         "nsqd_channel_clients",
         "Connected consumers.",
-        lambda place: len(place.channel.clients),
+        lambda row: len(row.channel.clients),
         "clients",
         "client_count",
     ),
-    _counter("nsqd_channel_finished", "Messages that consumers finished.", "channel.finish_count"),
-    _gauge("nsqd_channel_paused", "1 while the channel is paused.", "channel.is_paused"),
-    _gauge(
+    counter("nsqd_channel_finished", "Messages that consumers finished.", "channel.finish_count"),
+    gauge("nsqd_channel_paused", "1 while the channel is paused.", "channel.is_paused"),
+    gauge(
         "nsqd_channel_oldest_message_age_seconds",
         "Age of the oldest message queued for delivery; 0 if there is none.",
-        lambda place: _age_s(place.channel.oldest_ns),
+        lambda row: age_s(row.channel.oldest_ns),
     ),
-    _gauge(
+    gauge(
         "nsqd_channel_stalled_seconds",
         "Time since which messages wait, consumers are connected and nothing is finished; 0 below 10 s.",
-        lambda place: _age_s(place.channel.stalled_ns),
+        lambda row: age_s(row.channel.stalled_ns),
     ),
-    _gauge(
+    gauge(
         "nsqd_channel_most_attempts",
         "Attempts of the message that was requeued or timed out most often, and is not finished.",
         "channel.most_attempts",
     ),
-    _counter(
+    counter(
         "nsqd_channel_lost",
         "Messages of the channel that could not be read and were skipped.",
         "channel.lost_count",
     ),
-    _gauge(
+    gauge(
         "nsqd_channel_unreadable",
         "Messages that cannot be read at present.",
         "channel.distributor.unreadable_count",
     ),
-    _counter(
+    counter(
         "nsqd_channel_expired", "Messages that expired in the channel.", "channel.distributor.expired_count"
     ),
-    _counter(
+    counter(
         "nsqd_channel_dead_letters", "Messages moved to the dead-letter topic.", "channel.dead_letter_count"
     ),
 )
 # Labelled with the address of the standby, or on the standby with that of its primary.
 STANDBY = (
-    _gauge(
+    gauge(
         "nsqd_standby_lag_messages",
         "Messages that the standby has not acknowledged.",
         itemgetter("lag_messages"),
     ),
-    _gauge("nsqd_standby_lag_bytes", "Bytes that the standby has not acknowledged.", itemgetter("lag_bytes")),
-    _gauge(
+    gauge("nsqd_standby_lag_bytes", "Bytes that the standby has not acknowledged.", itemgetter("lag_bytes")),
+    gauge(
         "nsqd_standby_lag_seconds",
         "Age of the oldest change that is not acknowledged.",
         lambda lag: lag["lag_ms"] / 1000,
     ),
 )
 LOG = (
-    _gauge("nsqd_log_bytes", "Bytes of records in the topic's log.", "size_bytes"),
-    _gauge("nsqd_log_files", "Files of the topic's log.", lambda log: len(log.files)),
-    _counter(
+    gauge("nsqd_log_bytes", "Bytes of records in the topic's log.", "size_bytes"),
+    gauge("nsqd_log_files", "Files of the topic's log.", lambda log: len(log.files)),
+    counter(
         "nsqd_log_damaged_bytes", "Bytes of the topic's log that could not be read.", "damage.bytes_found"
     ),
-    _counter(
+    counter(
         "nsqd_log_repaired_bytes",
         "Damaged bytes of the topic's log that were repaired.",
         "damage.bytes_repaired",
     ),
-    _counter(
+    counter(
         "nsqd_log_missing_messages",
         "Messages that were in no file of the log at the start.",
         "damage.missing_count",
     ),
-    _counter(
+    counter(
         "nsqd_log_removed_files",
         "Files that another process removed or cut while nsqd used them.",
         "damage.removed_files",
     ),
-    _counter("nsqd_log_restored_files", "Removed files that nsqd wrote back.", "damage.restored_files"),
+    counter("nsqd_log_restored_files", "Removed files that nsqd wrote back.", "damage.restored_files"),
 )
 BROKER = (
-    _gauge("nsqd_healthy", "1 if the health in /stats is OK.", lambda broker: broker.health() is None),
-    _gauge("nsqd_draining", "1 during a drain.", "drain.is_active"),
-    _gauge(
+    gauge("nsqd_healthy", "1 if the health in /stats is OK.", lambda broker: broker.health() is None),
+    gauge("nsqd_draining", "1 during a drain.", "drain.is_active"),
+    gauge(
         "nsqd_answering_alone",
         "1 while publishers are answered without the standbys of --standby-acks.",
         lambda broker: bool(broker.standby_statistics().get("standbys", {}).get("is_alone")),
     ),
-    _gauge(
+    gauge(
         "nsqd_copy_damaged_files",
         "Files of a standby's copy that are damaged or incomplete.",
-        _of_copy("damaged_files"),
+        of_copy("damaged_files"),
     ),
-    _counter(
+    counter(
         "nsqd_copy_changed_files",
         "Files of a standby's copy that another program removed, cut or replaced.",
-        _of_copy("changed_files"),
+        of_copy("changed_files"),
     ),
-    _counter(
+    counter(
         "nsqd_lease_losses",
         "Times that this nsqd has lost the lease while it was the primary.",
         lambda broker: broker.standby_statistics().get("lease", {}).get("losses", 0),
     ),
-    _gauge("nsqd_start_time_seconds", "Start time, in seconds since the Unix epoch.", "start_time"),
-    _gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),
-    _gauge(
+    gauge("nsqd_start_time_seconds", "Start time, in seconds since the Unix epoch.", "start_time"),
+    gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),
+    gauge(
         "nsqd_disk_left_ratio",
         "Part of the disk, or of --max-disk-bytes, that is left.",
         lambda nsqd: nsqd.space.left_percent() / 100,
     ),
-    _gauge(
+    gauge(
         "nsqd_tls_certificate_expiry_seconds",
         "End of the validity of --tls-cert, in seconds since the Unix epoch; 0 without one.",
         lambda broker: broker.tls.ends_s if broker.tls is not None else 0,
     ),
-    _counter(
+    counter(
         "nsqd_auth_failures",
         "Questions that no auth server answered.",
         lambda broker: broker.auth_failures.count if broker.auth_failures is not None else 0,
     ),
-    _gauge(
+    gauge(
         "nsqd_disk_slow_seconds",
         "How long no 10 s have passed without a call of the disk that took 0.1 s or more; 0 while the disk is fast.",
         lambda broker: (broker.clock() - (broker.disk_speed.slow_since_ns or broker.clock())) / SECOND_NS,
     ),
-    _gauge("nsqd_topics", "Number of topics.", lambda broker: len(broker.topics)),
-    _gauge("nsqd_memory_limit_bytes", "The value of --mem-queue-bytes.", "memory.limit_bytes"),
-    _counter("nsqd_log_write_errors", "Failed writes to logs.", "disk.write_errors"),
-    _counter(
+    gauge("nsqd_topics", "Number of topics.", lambda broker: len(broker.topics)),
+    gauge("nsqd_memory_limit_bytes", "The value of --mem-queue-bytes.", "memory.limit_bytes"),
+    counter("nsqd_log_write_errors", "Failed writes to logs.", "disk.write_errors"),
+    counter(
         "nsqd_gc_pause_seconds", "Pauses of the garbage collector.", lambda _: PAUSES.total_ns / SECOND_NS
     ),
 )
-TOPIC_LATENCY = _gauge("nsqd_topic_e2e_latency_seconds", "From publish to finish, all channels.", float)
-CHANNEL_LATENCY = _gauge("nsqd_channel_e2e_latency_seconds", "From publish to finish.", float)
+TOPIC_LATENCY = gauge("nsqd_topic_e2e_latency_seconds", "From publish to finish, all channels.", float)
+CHANNEL_LATENCY = gauge("nsqd_channel_e2e_latency_seconds", "From publish to finish.", float)
 SCRUB = (
-    _counter(
+    counter(
         "nsqd_scrub_checked_bytes", "Bytes of logs that the scrub has read and checked.", "checked_bytes"
     ),
-    _counter("nsqd_scrub_passes", "Complete passes of the scrub through all logs.", "pass_count"),
-    _gauge(
+    counter("nsqd_scrub_passes", "Complete passes of the scrub through all logs.", "pass_count"),
+    gauge(
         "nsqd_scrub_last_pass_timestamp_seconds",
         "End of the last complete pass, in seconds since the Unix epoch; 0 before the first one.",
         lambda scrub: scrub.last_pass_ns / SECOND_NS,
     ),
-    _counter(
+    counter(
         "nsqd_scrub_damaged_bytes",
         "Damaged bytes that were found, by the scrub or otherwise.",
         "source.damaged_bytes",
     ),
-    _counter("nsqd_scrub_repaired_bytes", "Damaged bytes that were repaired.", "source.repaired_bytes"),
+    counter("nsqd_scrub_repaired_bytes", "Damaged bytes that were repaired.", "source.repaired_bytes"),
 )
 # With a label.
-BUILD = _gauge("nsqd_build_info", "Versions of this nsqd.", float)
-CONNECTIONS = _gauge("nsqd_connections", "Open connections.", float)
-REFUSED = _counter("nsqd_connections_refused", "Connections that were refused.", float)
-TIMED_OUT = _counter("nsqd_connections_timed_out", "Connections that timed out.", float)
-MEMORY = _gauge("nsqd_memory_bytes", "Bytes of messages and buffers in memory.", float)
+BUILD = gauge("nsqd_build_info", "Versions of this nsqd.", float)
+CONNECTIONS = gauge("nsqd_connections", "Open connections.", float)
+REFUSED = counter("nsqd_connections_refused", "Connections that were refused.", float)
+TIMED_OUT = counter("nsqd_connections_timed_out", "Connections that timed out.", float)
+MEMORY = gauge("nsqd_memory_bytes", "Bytes of messages and buffers in memory.", float)

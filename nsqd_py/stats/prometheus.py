@@ -26,7 +26,7 @@ from nsqd_py.runtime.pacing import ONE_ROUND_S, Histogram, WorkSlices
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stats import metrics
 from nsqd_py.stats.collect import latency_statistics
-from nsqd_py.stats.metrics import COUNTER, ChannelOfTopic, Metric
+from nsqd_py.stats.metric import COUNTER, ChannelOfTopic, Metric
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -65,18 +65,17 @@ class Exposition:
         if connections is not None:
             yield from self._by_label(metrics.REFUSED, "reason", connections.refused)
             yield from self._by_label(metrics.TIMED_OUT, "reason", connections.timed_out)
-        held = {
+        used_bytes = {
             "log": memory.cached_bytes,
             "ephemeral": memory.ephemeral_bytes,
             "buffers": memory.buffer_bytes,
         }
-        yield from self._by_label(metrics.MEMORY, "kind", held)
+        yield from self._by_label(metrics.MEMORY, "kind", used_bytes)
         yield from self._all(metrics.TOPIC, topics)
         yield from self._all(metrics.CHANNEL, channels)
         of_topics = (({"topic": topic.name}, list(topic.channels.values())) for _, topic in topics)
         of_channels = (
-            ({"topic": place.topic.name, "channel": place.channel.name}, [place.channel])
-            for _, place in channels
+            ({"topic": row.topic.name, "channel": row.channel.name}, [row.channel]) for _, row in channels
         )
         yield from self._latencies(metrics.TOPIC_LATENCY, of_topics)
         yield from self._latencies(metrics.CHANNEL_LATENCY, of_channels)
@@ -106,7 +105,7 @@ class Exposition:
         )
 
     def _lines(self, metric: Metric, values: Iterable[tuple[str, float]]) -> Iterator[bytes]:
-        """Yield the lines of one metric. The values are computed in the meantime."""
+        """Yield the lines of one metric. `values` are computed in the meantime."""
         name = f"{metric.name}_total" if metric.kind == COUNTER else metric.name
         lines = [f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"]
         for labels, value in self._paced(values):

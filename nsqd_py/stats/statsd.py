@@ -1,5 +1,7 @@
 """Reports to statsd over UDP, with the keys of Go's nsqd. A counter is sent as its increase since the last report.
 
+`StatsdReports` makes the lines of a report, `StatsdReporter` sends them.
+
 A report is collected at once. Its packets are spread over the interval, except for the last second of it, so that
 statsd's socket buffer need not hold them all.
 """
@@ -19,7 +21,8 @@ from nsqd_py.lookup.host import Endpoint, parse_address, resolve
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.stats.collect import Statistics, collect
-from nsqd_py.stats.metrics import CHANNEL, COUNTER, GAUGE, TOPIC, Metric
+from nsqd_py.stats.metric import COUNTER, GAUGE, Metric
+from nsqd_py.stats.metrics import CHANNEL, TOPIC
 
 DEFAULT_PACKET_BYTES = 4096  # if the option is 0
 _NOT_SPREAD_S = 1.0
@@ -42,13 +45,13 @@ class StatsdReports:
         """Yield the lines of the next report. The caller must iterate to the end."""
         self._counting = {}
         for topic in self._included(topics, "topic_name"):
-            place = f"topic.{topic['topic_name']}."
-            yield from self._metrics(place, TOPIC, topic)
-            yield from self._percentiles(place, topic)
+            prefix = f"topic.{topic['topic_name']}."
+            yield from self._metrics(prefix, TOPIC, topic)
+            yield from self._percentiles(prefix, topic)
             for channel in self._included(topic["channels"], "channel_name"):
-                inner = f"{place}channel.{channel['channel_name']}."
-                yield from self._metrics(inner, CHANNEL, channel)
-                yield from self._percentiles(inner, channel)
+                channel_prefix = f"{prefix}channel.{channel['channel_name']}."
+                yield from self._metrics(channel_prefix, CHANNEL, channel)
+                yield from self._percentiles(channel_prefix, channel)
         for key, value in (memory or {}).items():
             is_counter = key == "gc_total_runs"
             yield self._line(
@@ -61,20 +64,20 @@ class StatsdReports:
             if not (self._exclude_ephemeral and is_ephemeral(thing[name])):
                 yield thing
 
-    def _metrics(self, place: str, metrics: Iterable[Metric], statistics: Statistics) -> Iterator[str]:
+    def _metrics(self, prefix: str, metrics: Iterable[Metric], statistics: Statistics) -> Iterator[str]:
         for metric in metrics:
             if metric.statsd:
-                yield self._line(place, metric.statsd, statistics[metric.key], metric.kind)
+                yield self._line(prefix, metric.statsd, statistics[metric.key], metric.kind)
 
-    def _percentiles(self, place: str, statistics: Statistics) -> Iterator[str]:
+    def _percentiles(self, prefix: str, statistics: Statistics) -> Iterator[str]:
         for entry in statistics["e2e_processing_latency"]["percentiles"] or ():
             yield self._line(
-                place, f"e2e_processing_latency_{entry['quantile'] * 100:.0f}", int(entry["value"]), GAUGE
+                prefix, f"e2e_processing_latency_{entry['quantile'] * 100:.0f}", int(entry["value"]), GAUGE
             )
 
-    def _line(self, place: str, name: str, value: int, kind: str) -> str:
+    def _line(self, prefix: str, name: str, value: int, kind: str) -> str:
         """Return a line. A counter that is lower than in the last report belongs to a new topic or channel of that name."""
-        key = place + name
+        key = prefix + name
         if kind is COUNTER:
             self._counting[key] = value
             before = self._counted.get(key, 0)
@@ -107,7 +110,7 @@ class StatsdReporter:
         self._greenlet: gevent.Greenlet[..., None] = gevent.spawn(self._run)
 
     def stop(self) -> None:
-        """Send the rest of a report at once, and end. A look-up of statsd's name may take at most _STOP_S."""
+        """Send the rest of a report at once, and end. Resolving statsd's name may take at most _STOP_S."""
         self._stopping.set()
         self._greenlet.join(_STOP_S)
         self._greenlet.kill()
@@ -146,7 +149,8 @@ class StatsdReporter:
         broker = self._broker
         slices = WorkSlices()
         topics = collect(broker, "", "", include_clients=False).topics or ()
-        for line in reports.lines(topics, memory_statistics() if broker.options.statsd_mem_stats else None):
+        memory = memory_statistics() if broker.options.statsd_mem_stats else None
+        for line in reports.lines(topics, memory):
             slices.sleep_if_due()
             yield line
 

@@ -19,6 +19,12 @@ from nsqd_py.version import version_string
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 
 
+OK, DEGRADED, DRAINING, STANDBY, FAILING = "ok", "degraded", "draining", "standby", "failing"
+
+
+# ---- /stats
+
+
 def render_text(broker: Broker, stats: Stats, *, include_memory: bool) -> str:
     """Return the whole text. Blocks this greenlet in its pauses."""
     lines = []
@@ -98,7 +104,7 @@ def _client_line(client: Statistics, now_s: float) -> str:
     )
 
 
-OK, DEGRADED, DRAINING, STANDBY, FAILING = "ok", "degraded", "draining", "standby", "failing"
+# ---- /health
 
 
 class Health(NamedTuple):
@@ -136,6 +142,7 @@ class Health(NamedTuple):
 
 
 def health_of(broker: Broker) -> Health:
+    """Return the health of an nsqd, and of its topics."""
     problems = {topic.name: str(error) for topic, error in broker.disk.errors()}
     problems |= broker.space.refused()
     problems |= {topic.name: text for topic, text in broker.removed_files.problems.items()}
@@ -147,9 +154,10 @@ def health_of(broker: Broker) -> Health:
         return Health(STANDBY, broker.refusal().reason, topics)
     if broker.drain.is_active:
         return Health(DRAINING, "nsqd refuses publishes and exits when its backlog is delivered", topics)
-    return Health(DEGRADED if topics else OK, None, topics)
+    status = DEGRADED if topics else OK
+    return Health(status, None, topics)
 
 
 def _shown(reason: str) -> str:
-    """Return an error text as valid UTF-8 for JSON; it may hold a file name that is not UTF-8."""
+    """Return an error text as valid UTF-8 for JSON; it may have a file name that is not UTF-8."""
     return reason.encode("utf-8", "replace").decode()

@@ -1,4 +1,7 @@
-"""nsqd and nsqlookupd as child processes of this one, on free ports of 127.0.0.1."""
+"""nsqd and nsqlookupd as child processes of this one, on free ports of 127.0.0.1.
+
+`Nsqd` and `Lookupd` are one process each, `EmbeddedCluster` is several, and `embedded` starts either.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _Path = str | os.PathLike[str]
 
 
 def _wait(condition: Callable[[], bool], timeout_s: float, problem: Callable[[], str]) -> None:
-    """Raises TimeoutError with the text of `problem` if the condition does not hold in time."""
+    """Wait for a condition. Raises TimeoutError with the text of `problem` if it does not hold in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -59,8 +62,11 @@ def _end(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+# ---- one process
+
+
 class EmbeddedDaemon:
-    """A daemon in a process of its own. It keeps its ports and its data over `stop`, `kill` and `restart`.
+    """A daemon in a child process. It has the same ports and data after `stop`, `kill` and `restart`.
 
     It stops when `close` is called, at the end of a `with` block, when nothing refers to it any more, and when this
     process ends, even by SIGKILL.
@@ -70,13 +76,12 @@ class EmbeddedDaemon:
     _name: str
 
     def __init__(self, *flags: str, data_path: _Path | None = None) -> None:
-        """Without a data path it keeps its data in a temporary folder, which `close` removes."""
+        """Start the daemon. Without a data path, its data is in a temporary folder, which `close` removes."""
         # No TemporaryDirectory: that of a forked child would remove the parent's folder when the child ends.
         self._folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
-        self._data_path = Path(self._folder if data_path is None else data_path)
-        self._processes: list[
-            subprocess.Popen[bytes]
-        ] = []  # the current one; apart, so that the finalizer can hold it
+        self._data_path = self._folder if data_path is None else Path(data_path)
+        # The current process. A list, so that the finalizer has it without this object.
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._owner = os.getpid()
         self._flags = flags
         self._addresses: dict[str, str] = {}
@@ -187,7 +192,7 @@ class EmbeddedDaemon:
         self._addresses = {}
         self._addresses_path.unlink(missing_ok=True)
         with self._log_path.open("ab") as log:
-            # A session of its own: Ctrl-C in a terminal or a notebook must not reach it.
+            # In another session: Ctrl-C in a terminal or a notebook must not reach it.
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
@@ -212,14 +217,14 @@ class EmbeddedDaemon:
 
 
 class Lookupd(EmbeddedDaemon):
-    """An nsqlookupd in a process of its own."""
+    """An nsqlookupd in a child process."""
 
     _module = "nsq_apps.nsqlookupd"
     _name = "nsqlookupd"
 
 
 class Nsqd(EmbeddedDaemon):
-    """An nsqd in a process of its own."""
+    """An nsqd in a child process."""
 
     _module = "nsq_apps.nsqd"
     _name = "nsqd"
@@ -250,7 +255,7 @@ class Nsqd(EmbeddedDaemon):
         return answer
 
     def depth(self, topic: str, channel: str | None = None) -> int:
-        """Return how many messages wait in the topic, or in one of its channels; 0 if it does not exist."""
+        """Return the number of messages that wait in the topic, or in one of its channels; 0 if it does not exist."""
         topics = self.stats(topic, channel or "")["topics"] or ()  # null if it does not exist
         rows = topics if channel is None else [row for each in topics for row in each["channels"]]
         return sum(row["depth"] for row in rows)
@@ -277,6 +282,9 @@ class Nsqd(EmbeddedDaemon):
 
     def _arguments(self) -> list[str]:
         return [f"--data-path={self.data_path}"]
+
+
+# ---- several processes
 
 
 class EmbeddedCluster:
@@ -356,7 +364,7 @@ def embedded(
 def embedded(
     *flags: str, nsqds: int | None = None, lookupd: bool = False, data_path: _Path | None = None
 ) -> Nsqd | EmbeddedCluster:
-    """Start an nsqd in a process of its own, on free ports; with `nsqds` or `lookupd`, a cluster.
+    """Start an nsqd in a child process, on free ports; with `nsqds` or `lookupd`, a cluster.
 
     `flags` are nsqd's, for example "--msg-timeout=1s". Messages lie in `data_path` (a cluster makes a folder in it for
     each nsqd), by default in a temporary folder. Raises RuntimeError with nsqd's log if it does not start.

@@ -58,8 +58,12 @@ def nsqd_topic(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def _used_nsqds(item: pytest.Item) -> list[Nsqd]:
     used: dict[str, Any] = getattr(item, "funcargs", {})
-    server = [used["nsqd_server"]] if "nsqd_server" in used else []
-    return server + (list(used["nsqd_cluster"].nsqds) if "nsqd_cluster" in used else [])
+    nsqds: list[Nsqd] = []
+    if "nsqd_server" in used:
+        nsqds.append(used["nsqd_server"])
+    if "nsqd_cluster" in used:
+        nsqds += used["nsqd_cluster"].nsqds
+    return nsqds
 
 
 @pytest.hookimpl(wrapper=True)

@@ -197,7 +197,9 @@ WORK: dict[Place, Work] = {
         "lambda file=file, found=found: found.extend(damage_in(*file[:3]))",
     ): Work(why=VALUES),
     Place(
-        "nsqd_py.standby.upkeep", "Upkeep.look", "lambda: found.update(changed_files(self._directory, files))"
+        "nsqd_py.standby.upkeep",
+        "Upkeep.check",
+        "lambda: found.update(changed_files(self._directory, files))",
     ): Work(why=VALUES),
     # ---- journals and small files
     Place(

@@ -15,7 +15,7 @@ from nsqd_py.lease import answers
 from nsqd_py.lease.answers import Pair
 from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
-from nsqd_py.lease.store import Lease, LeaseError, Look, check_holder, parse_lease_url
+from nsqd_py.lease.store import Lease, LeaseError, LeaseState, check_holder, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
 from tests.support.disk_calls import WRITES
 from tests.support.fake_etcd import GRANT, KEEPALIVE, ODD, RANGE, TIME_TO_LIVE, TXN, FakeEtcd
@@ -66,17 +66,17 @@ def store_of(etcd: FakeEtcd, timeout_s: float = PATIENCE_S) -> EtcdStore:
 def test_an_odd_answer_is_no_answer(etcd, odd):
     store = store_of(etcd)
     asked_oddly = store_of(etcd, TIMEOUT_S) if odd in ENDLESS else store
-    lease = store.acquire("a:1", store.look())
-    look = store.look(lease.handle)
-    assert look.lives_s is not None
+    lease = store.acquire("a:1", store.poll())
+    state = store.poll(lease.handle)
+    assert state.lives_s is not None
     etcd.odd = {TIME_TO_LIVE: ODD[odd]}
-    assert asked_oddly.look(lease.handle) == look._replace(lives_s=None), "how long it lives is not known"
+    assert asked_oddly.poll(lease.handle) == state._replace(lives_s=None), "how long it lives is not known"
     etcd.odd = {}
     revision = store.write_note(lease, "{}", 0)
     asking: list[tuple[str, Callable[[], object]]] = [
         (KEEPALIVE, lambda: asked_oddly.renew(lease)),
         (TXN, lambda: asked_oddly.renew(lease)),
-        (TXN, asked_oddly.look),
+        (TXN, asked_oddly.poll),
         (RANGE, asked_oddly.note),
         (TXN, lambda: asked_oddly.write_note(lease, "1", revision)),
     ]
@@ -87,12 +87,12 @@ def test_an_odd_answer_is_no_answer(etcd, odd):
     etcd.odd = {}
     store.release(lease)
     for path in (GRANT, TXN):
-        look = store.look()
+        state = store.poll()
         etcd.odd = {path: ODD[odd]}
         with suppress(LeaseError):
-            assert asked_oddly.acquire("a:1", look) is None
+            assert asked_oddly.acquire("a:1", state) is None
         etcd.odd = {}
-    assert store.acquire("a:1", store.look()) is not None
+    assert store.acquire("a:1", store.poll()) is not None
 
 
 @given(
@@ -129,11 +129,11 @@ def test_holders_that_are_not_addresses(etcd, holder):
     with pytest.raises(ValueError, match="is not an address"):
         check_holder(holder)
     store = store_of(etcd)
-    assert store.acquire(holder, store.look()) is not None
-    look = store.look()
-    assert look.holder is None
-    assert "with the lease" in look.stranger
-    assert look.handle, "it holds the lease"
+    assert store.acquire(holder, store.poll()) is not None
+    state = store.poll()
+    assert state.holder is None
+    assert "with the lease" in state.stranger
+    assert state.handle, "it holds the lease"
 
 
 def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd):
@@ -142,8 +142,8 @@ def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd):
         store = EtcdStore(
             parse_lease_url(f"etcd://{other.address},{etcd.address}/orders"), TTL_S, HttpClient(5, 5)
         )
-        assert store.look().holder is None
-        assert store.look().holder is None
+        assert store.poll().holder is None
+        assert store.poll().holder is None
         assert other.asked == [TXN]
 
 
@@ -163,7 +163,7 @@ class Store:
         if name in self.defects:
             raise AttributeError(name)
 
-    def acquire(self, holder: str, look: Look) -> Lease | None:
+    def acquire(self, holder: str, state: LeaseState) -> Lease | None:
         self._call("acquire")
         return Lease(1, "", holder)
 
@@ -174,13 +174,13 @@ class Store:
     def release(self, lease: Lease) -> None:
         pass
 
-    def look(self, handle: str = "") -> Look:
-        self._call("look")
-        return Look(turn=1, is_released=True)
+    def poll(self, handle: str = "") -> LeaseState:
+        self._call("poll")
+        return LeaseState(turn=1, is_released=True)
 
 
 def test_the_end_of_the_keeper_is_the_end_of_the_lease():
-    for defect in ("look", "acquire", "renew"):
+    for defect in ("poll", "acquire", "renew"):
         store, changes, log = Store(), [], FakeLog()
         keeper = LeaseKeeper(store, "a:1", 0.3, log, lambda: True, lambda: changes.append(keeper.is_held))  # noqa: B023
         keeper.start()

@@ -11,7 +11,7 @@ from nsq_tools.to_file import destinations
 from nsq_tools.to_file.finishing import make_directories
 from nsqd_py.go_import.take_over import ImportFolder
 from nsqd_py.runtime.private_files import open_directory
-from nsqd_py.standby.aside import Aside
+from nsqd_py.standby.set_aside import SetAside
 from tests.support.harm import content
 from tests.support.tool_process import run_tool
 
@@ -108,11 +108,11 @@ def test_the_directories_of_a_standby(victim, tmp_path):
     data.mkdir()
     log = data / "u.00000000000000000000.log"
     log.write_bytes(b"mine")
-    aside = Aside(data, "20260101")
-    aside.alone.symlink_to(victim)
+    set_aside = SetAside(data, "20260101")
+    set_aside.alone.symlink_to(victim)
     before = content(victim)
     with pytest.raises(OSError, match="symbolic link"):
-        aside.keep(aside.alone, [log])
+        set_aside.keep(set_aside.alone, [log])
     assert content(victim) == before
 
 

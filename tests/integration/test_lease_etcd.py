@@ -31,25 +31,25 @@ def etcd(tmp_path_factory) -> Iterator[Etcd]:
 
 def test_a_lease_that_nobody_renews_ends(etcd):
     store = etcd.store("two")
-    assert store.acquire("first:1", store.look()) is not None
+    assert store.acquire("first:1", store.poll()) is not None
 
     def take():
-        look = store.look()
-        return store.acquire("second:1", look) if look.holder is None else None
+        state = store.poll()
+        return store.acquire("second:1", state) if state.holder is None else None
 
     store.release(wait_here(take))
 
 
 def test_a_compaction_and_writes_to_other_keys_end_no_lease(etcd):
     store, operator = etcd.store("compacted"), EtcdOperator(etcd.address)
-    lease = store.acquire("first:1", store.look())
+    lease = store.acquire("first:1", store.poll())
     assert lease is not None
     operator.put("nsqd-py/compacted-2", "x")
     operator.compact()
     store.renew(lease)
-    assert store.look(lease.handle).holder == "first:1"
+    assert store.poll(lease.handle).holder == "first:1"
     store.release(lease)
-    assert store.look().is_released
+    assert store.poll().is_released
 
 
 def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afterwards(etcd):
@@ -71,4 +71,4 @@ def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afte
     etcd.process.send_signal(signal.SIGCONT)
     wait_here(lambda: said == ["taken", "lost", "taken"])
     keeper.close()
-    assert etcd.store("three").look().holder is None
+    assert etcd.store("three").poll().holder is None

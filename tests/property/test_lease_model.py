@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, EpochNumbers, encode_epoch_file
 from nsqd_py.lease import keeper
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Look, Note
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, Note
 from nsqd_py.standby import election
 from nsqd_py.standby.acks import InSyncSet
-from nsqd_py.standby.copy import StandbyState, own_member, read_state, write_state
+from nsqd_py.standby.data_path import StandbyState, own_member, read_state, write_state
 from nsqd_py.standby.election import Election
 from nsqd_py.standby.role import promote
 from tests.property.simulated_time import Process, Simulation
@@ -74,10 +74,10 @@ class Store:
         self.ends_s: dict[str, float] = {}
         self._lags_s: dict[str, float] = {}
 
-    def look(self, handle: str = "") -> Look:
+    def poll(self, handle: str = "") -> LeaseState:
         self._expire()
         holds, last = self.holds, self.last
-        found = Look(turn=last.number, is_released=last.value == "released")
+        found = LeaseState(turn=last.number, is_released=last.value == "released")
         if holds is NO_KEY:
             return found
         lives_s = self._lives_s(handle) if handle and handle == holds.handle else None
@@ -94,9 +94,9 @@ class Store:
         left_s = self.ends_s[handle] - self.cluster.simulation.now_s
         return math.floor(left_s) + 1.0 if left_s > 0 else 0.0
 
-    def acquire(self, holder: str, look: Look) -> Lease | None:
+    def acquire(self, holder: str, state: LeaseState) -> Lease | None:
         self._expire()
-        if (self.holds.number, self.last.number) != (look.number, look.turn):
+        if (self.holds.number, self.last.number) != (state.number, state.turn):
             return None
         self.cluster.check()  # before anybody else may serve
         self.revision += 1

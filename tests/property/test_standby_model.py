@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.standby import messages
-from nsqd_py.standby.copy import StandbyState
+from nsqd_py.standby.data_path import StandbyState
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.role import promote
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work
@@ -233,7 +233,7 @@ def come_back(seed: int, steps: int, base: Path) -> None:
     link.connect()
     for _ in range(3):
         new.pass_time(2 * SECOND)
-    assert link.copy.alone_count == sum(number >= new_end for number in old_numbers)
+    assert link.copy.departures.alone_count == sum(number >= new_end for number in old_numbers)
     check_copy(new, base / "primary")
     link.end()
     new.end()

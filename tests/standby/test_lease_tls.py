@@ -24,4 +24,4 @@ def test_nsqd_shows_its_certificate_and_serves(tmp_path):
         (nsqd,) = lease_holders(tmp_path, "a", *flags)
         with nsqd.start():
             nsqd.post("/pub?topic=t", b"1")
-            assert etcd.store("orders").look().holder == f"127.0.0.1:{nsqd.tcp_port}"
+            assert etcd.store("orders").poll().holder == f"127.0.0.1:{nsqd.tcp_port}"

@@ -75,7 +75,7 @@ class Etcd:
 
     def answers(self) -> bool:
         try:
-            self.store("any").look()
+            self.store("any").poll()
         except LeaseError:
             return False
         return True

@@ -33,7 +33,7 @@ def apply_to(copy: Copy, data: bytes) -> int | None:
         case TopicsListed():
             copy.end_list()
         case Round(number, _):
-            copy.end_round(time.monotonic())
+            copy.departures.end_round(time.monotonic())
             return number
     return None
 

@@ -43,4 +43,4 @@ def test_urls_that_name_no_lease(text: str, reason: str) -> None:
 def test_a_store_that_does_not_answer() -> None:
     store = EtcdStore(parse_lease_url("etcd://127.0.0.1:1,127.0.0.1:2/orders"), 10, CLIENT)
     with pytest.raises(LeaseError, match="127.0.0.1:1 - .*127.0.0.1:2 - "):
-        store.look()
+        store.poll()

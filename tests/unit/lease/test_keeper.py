@@ -10,7 +10,7 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.lease.keeper import MARGIN, LeaseKeeper
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Look, Note
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, Note
 from tests.support.nsqd_process import wait_until
 from tests.unit.fakes import FakeLog
 
@@ -27,19 +27,19 @@ class Store:
 
     def __init__(self) -> None:
         self.owner = ""
-        self.number = self.looks = 0
+        self.number = self.polls = 0
         self.is_away = False
         self.answers = Event()
         self.answers.set()
 
-    def look(self, handle: str = "") -> Look:
+    def poll(self, handle: str = "") -> LeaseState:
         self._answer()
-        self.looks += 1
+        self.polls += 1
         if not self.owner:
-            return Look(turn=self.number + 1, is_released=True)
-        return Look(self.number, "lease", self.owner, turn=self.number)
+            return LeaseState(turn=self.number + 1, is_released=True)
+        return LeaseState(self.number, "lease", self.owner, turn=self.number)
 
-    def acquire(self, holder: str, look: Look) -> Lease | None:
+    def acquire(self, holder: str, state: LeaseState) -> Lease | None:
         self._answer()
         if self.owner:
             return None
@@ -150,7 +150,7 @@ def test_who_may_not_take_the_lease_leaves_it_to_others(store: Store) -> None:
 def test_a_lease_of_the_last_life_is_nobody_elses(store: Store) -> None:
     store.owner = "first"
     side = Side(store, "first")
-    until(lambda: store.looks > 2, "it to look")
+    until(lambda: store.polls > 2, "it to poll")
     assert side.said == []
     store.owner = ""
     side.wait_for("taken")

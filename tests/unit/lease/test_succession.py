@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from nsqd_py.lease.store import Look
+from nsqd_py.lease.store import LeaseState
 from nsqd_py.lease.succession import Succession
 
 TTL_S = 10.0
 NUMBER = 7
-HELD = Look(NUMBER, "lease", "a:1", turn=NUMBER)
-GONE = Look(turn=NUMBER)
+HELD = LeaseState(NUMBER, "lease", "a:1", turn=NUMBER)
+GONE = LeaseState(turn=NUMBER)
 
 
-def see(succession: Succession, look: Look, at_s: float) -> None:
-    succession.saw(look, at_s, at_s)
+def see(succession: Succession, state: LeaseState, at_s: float) -> None:
+    succession.saw(state, at_s, at_s)
 
 
 def watching(*lives_s: float | None) -> Succession:
@@ -31,15 +31,15 @@ def free_from_s(succession: Succession) -> float:
 
 def test_one_that_knows_nothing_waits_for_a_whole_time_to_live() -> None:
     succession = Succession(TTL_S)
-    see(succession, Look(), 5.0)
+    see(succession, LeaseState(), 5.0)
     assert free_from_s(succession) == 15.0
-    see(succession, Look(), 6.0)
+    see(succession, LeaseState(), 6.0)
     assert free_from_s(succession) == 15.0, "nothing has changed since"
 
 
 def test_a_released_lease_is_free_at_once() -> None:
     succession = watching(10.0)
-    see(succession, Look(turn=NUMBER + 1, is_released=True), 1.0)
+    see(succession, LeaseState(turn=NUMBER + 1, is_released=True), 1.0)
     assert succession.is_free(1.0)
 
 
@@ -47,7 +47,7 @@ def test_a_release_of_an_earlier_holder_says_nothing() -> None:
     succession = Succession(TTL_S)
     # Of a version that does not say that it took it.
     see(succession, HELD._replace(turn=NUMBER - 1, is_released=True), 0.0)
-    see(succession, Look(turn=NUMBER - 1, is_released=True), 1.0)
+    see(succession, LeaseState(turn=NUMBER - 1, is_released=True), 1.0)
     assert free_from_s(succession) == 11.0
 
 
@@ -86,30 +86,30 @@ def test_a_lease_that_has_ended_and_holds_its_key_still_is_free_when_that_goes()
 def test_another_holder_between_two_looks_is_waited_for() -> None:
     succession = Succession(TTL_S)
     see(succession, GONE, 0.0)
-    see(succession, Look(turn=NUMBER + 1), 9.0)
+    see(succession, LeaseState(turn=NUMBER + 1), 9.0)
     assert free_from_s(succession) == 19.0
 
 
 def test_the_last_holder_itself_need_not_wait() -> None:
-    for gone in (GONE, Look()):  # also where everything was deleted
+    for gone in (GONE, LeaseState()):  # also where everything was deleted
         succession = Succession(TTL_S)
         succession.ended(NUMBER, 8.0)
         see(succession, gone, 1.0)
         assert succession.is_free(1.0)
-    see(succession, Look(turn=NUMBER + 1), 2.0)
+    see(succession, LeaseState(turn=NUMBER + 1), 2.0)
     assert free_from_s(succession) == 12.0, "another one was holder"
 
 
 def test_the_last_holder_that_was_suspended_waits_where_everything_was_deleted() -> None:
     succession = Succession(TTL_S)
     succession.ended(NUMBER, 8.0)
-    see(succession, Look(), 9.0)
+    see(succession, LeaseState(), 9.0)
     assert free_from_s(succession) == 19.0
 
 
 def test_a_key_without_a_lease_holds_nothing() -> None:
     succession = watching(10.0)
-    see(succession, Look(NUMBER + 1, stranger="its value is 'x', without a lease", turn=NUMBER), 1.0)
+    see(succession, LeaseState(NUMBER + 1, stranger="its value is 'x', without a lease", turn=NUMBER), 1.0)
     assert free_from_s(succession) == 11.0
 
 

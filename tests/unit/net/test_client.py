@@ -109,7 +109,7 @@ def test_where_the_broadcast_address_leads_nowhere_the_ip_is_asked(make_server: 
     server = make_server(answer(b'{"channels":["a"]}'))
     noted = Mock(side_effect=resolve)
     query = ChannelQuery(client(resolve=noted), "unknown.local", HOST, server.port, "")
-    assert query.place == ("unknown.local", server.port)
+    assert query.address == ("unknown.local", server.port)
     assert [query.channels("t"), query.channels("t")] == [["a"], ["a"]]
     assert [asked.args[0] for asked in noted.mock_calls] == [
         "unknown.local",

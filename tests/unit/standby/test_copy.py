@@ -13,7 +13,8 @@ from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, encode_epoch_f
 from nsqd_py.diskqueue.journals.journal import CHANGE, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.records import FileHeader, encode_record
 from nsqd_py.server.options import read_options
-from nsqd_py.standby.copy import BadFileName, Copy
+from nsqd_py.standby.copy import Copy
+from nsqd_py.standby.data_path import BadFileName
 from nsqd_py.standby.follower import Follower
 from nsqd_py.standby.messages import (
     BEGIN,
@@ -129,20 +130,20 @@ def test_what_came_after_the_promotion_of_another_is_set_aside(tmp_path: Path, w
     content = log_bytes(b"both", b"both too", b"alone", b"alone too")
     copy = copy_of(tmp_path, content, was_primary=was_primary)
     copy.list_topic(TopicListing("t", PROMOTED, 5, {LOG: 0}))
-    assert copy.alone_count == 2
+    assert copy.departures.alone_count == 2
     assert (tmp_path / "standby-alone-now" / LOG).read_bytes() == content
 
 
 def test_what_the_primary_lost_in_a_power_cut_is_set_aside(tmp_path: Path) -> None:
     copy = copy_of(tmp_path, log_bytes(b"both", b"only here"))
     copy.list_topic(TopicListing("t", CREATED, 1, {LOG: 0}))
-    assert copy.alone_count == 1
+    assert copy.departures.alone_count == 1
 
 
 def test_files_that_the_primary_has_dropped_are_dropped(tmp_path: Path) -> None:
     copy = copy_of(tmp_path, TWO)
     copy.list_topic(TopicListing("t", CREATED, 2, {log_file_name("t", 2): 0}))
-    assert copy.alone_count == 0
+    assert copy.departures.alone_count == 0
     assert not (tmp_path / LOG).exists()
 
 
@@ -152,7 +153,7 @@ def test_of_a_topic_that_the_primary_has_not_an_old_primary_keeps_all(
 ) -> None:
     copy = copy_of(tmp_path, TWO, was_primary=was_primary)
     copy.end_list()
-    assert copy.alone_count == count
+    assert copy.departures.alone_count == count
     assert not (tmp_path / LOG).exists()
     assert (tmp_path / "standby-alone-now" / LOG).exists() is bool(count)
 
@@ -167,9 +168,11 @@ def test_what_was_removed_is_kept_for_a_week(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     copy = copy_of(tmp_path, TWO)
     copy.take(REMOVE)
-    assert copy.end_round(1.0) == copy.alone_count == 0
-    assert copy.set_aside_count == 2
-    assert copy.end_round(4.0) == copy.alone_count == copy.set_aside_count == 2
+    assert copy.departures.end_round(1.0) == copy.departures.alone_count == 0
+    assert copy.departures.set_aside_count == 2
+    assert (
+        copy.departures.end_round(4.0) == copy.departures.alone_count == copy.departures.set_aside_count == 2
+    )
     (kept,) = tmp_path.glob(f"standby-removed-*/{LOG}")
     assert {path.name for path in tmp_path.glob("standby-*")} == {
         "standby-alone-20010101T000000Z",
@@ -186,11 +189,11 @@ def test_what_is_finished_is_not_set_aside(tmp_path: Path, finished: int, at: st
     copy.read()
     copy.take(REMOVE)
     if at == "a moment later":
-        assert copy.end_round(1.0) == 0
+        assert copy.departures.end_round(1.0) == 0
     copy.take(WRITE, cursor.stat().st_size, encode_entry(CHANGE, finished, [], []), cursor.name)
-    assert copy.set_aside_count == 2
-    assert [copy.end_round(2.0), copy.end_round(5.0)] == [0, 2 - finished]
-    assert copy.set_aside_count == 2 - finished
+    assert copy.departures.set_aside_count == 2
+    assert [copy.departures.end_round(2.0), copy.departures.end_round(5.0)] == [0, 2 - finished]
+    assert copy.departures.set_aside_count == 2 - finished
     assert bool(list(tmp_path.glob(f"standby-removed-*/{LOG}"))) is (finished < 2)
 
 

@@ -1,0 +1,105 @@
+"""The data path of a standby: its state, and the names of the files that it may get from its primary.
+
+`nsqd.standby` says that a data path is a copy, and whether the copy is complete. It is there from the beginning of the
+first copy until the standby is promoted. nsqd does not serve such a directory: its messages are still those of the
+primary. `nsqd.member` is the random id of a data path. It is not copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from nsqd_py.broker.state_files import (
+    CLOCK_FILE,
+    METADATA_FILE,
+    STANDBY_FILE,
+    data_path_id,
+    read_checked,
+    write_checked,
+)
+from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE
+from nsqd_py.errors import NsqdError
+from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.runtime.documents import decode_fields
+from nsqd_py.server.options import NsqdOptions
+from nsqd_py.standby.messages import GroupMember
+
+# A copy has these, in addition to logs and journals.
+COPIED_STATE_FILES = (METADATA_FILE, CLOCK_FILE, EPOCHS_FILE)
+
+
+# ---- the state
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyState:
+    """The state of a standby's data path.
+
+    primary      address of the nsqd that it follows
+    is_complete  False until the standby has had everything that the primary had; before that it cannot be promoted
+    was_primary  True until then, if the files are also those of an nsqd that was a primary itself
+    is_fenced    True if it follows because it was fenced, also without --standby-of
+    """
+
+    primary: str
+    is_complete: bool
+    was_primary: bool = False
+    is_fenced: bool = False
+
+
+def read_state(directory: Path) -> StandbyState | None:
+    """Read the state of a standby; None if the data path has none. Raises OSError."""
+    return read_checked(directory / STANDBY_FILE, partial(decode_fields, StandbyState))
+
+
+def write_state(directory: Path, state: StandbyState) -> None:
+    """Write the state durably. Raises OSError."""
+    write_checked(directory / STANDBY_FILE, asdict(state))
+
+
+def remove_state(directory: Path) -> None:
+    """Remove the state durably: the directory has its own messages from now on. Raises OSError."""
+    (directory / STANDBY_FILE).unlink(missing_ok=True)
+    sync_directory(directory)
+
+
+def own_member(directory: Path, options: NsqdOptions) -> GroupMember:
+    """Return this nsqd as a member of its group; its id is made at the first call. Raises OSError."""
+    port = options.broadcast_tcp_port or int(options.tcp_address.rpartition(":")[2])
+    return GroupMember(data_path_id(directory), f"{options.broadcast_address}:{port}")
+
+
+# ---- names of files
+
+
+class BadFileName(NsqdError):
+    """The primary names a file that is none of its data path."""
+
+
+def topic_of(name: str) -> str | None:
+    """Return the topic to which a file of a data path belongs; None if it belongs to none."""
+    parsed = parse_log_file_name(name)
+    if parsed is not None:
+        return parsed[0]
+    if name.endswith(JOURNAL_SUFFIX):
+        return name.removesuffix(JOURNAL_SUFFIX).partition(":")[0]
+    return None
+
+
+def is_durable_name(name: str) -> bool:
+    """True if this is the name of a topic or channel that has files."""
+    return is_valid_name(name.encode()) and not is_ephemeral(name)
+
+
+def check_name(name: str) -> None:
+    """Raise BadFileName unless this is the name of a log, a journal, `nsqd.dat`, `nsqd.clock` or `nsqd.epochs`."""
+    if name in COPIED_STATE_FILES:
+        return
+    topic = topic_of(name)
+    channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")[2] if name.endswith(JOURNAL_SUFFIX) else ""
+    if topic is None or not is_durable_name(topic) or (channel and not is_durable_name(channel)):
+        raise BadFileName(f"{name!r} is no file of a data path")

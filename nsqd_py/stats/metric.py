@@ -1,0 +1,64 @@
+"""A metric, and the functions that declare one: `metrics` has all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from nsqd_py.broker.services import Topic
+from nsqd_py.clock import wall_ns
+from nsqd_py.queue.channel import Channel
+from nsqd_py.settings.durations import SECOND_NS
+
+COUNTER, GAUGE = "counter", "gauge"
+
+
+class Metric(NamedTuple):
+    """A metric of each thing of one kind.
+
+    name    in /metrics, without the `_total` of a counter
+    value   computes it for a thing
+    statsd  its name in statsd; empty if it is not sent
+    key     its name in /stats, where statsd finds it
+    """
+
+    name: str
+    kind: str
+    help: str
+    value: Callable[[Any], float]
+    statsd: str = ""
+    key: str = ""
+
+
+class ChannelOfTopic(NamedTuple):
+    """A channel and its topic."""
+
+    topic: Topic
+    channel: Channel
+
+
+def age_s(timestamp_ns: int) -> float:
+    """Return the time since a timestamp; 0 if it is 0, or in the future."""
+    return max(0, wall_ns() - timestamp_ns) / SECOND_NS if timestamp_ns else 0.0
+
+
+def counter(
+    name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
+) -> Metric:
+    """Declare a counter. `value` may be the name of an attribute; `key` is `statsd` by default."""
+    if isinstance(value, str):
+        value = attrgetter(value)
+    return Metric(name, COUNTER, text, value, statsd, key or statsd)
+
+
+def gauge(
+    name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
+) -> Metric:
+    """Declare a gauge, as `counter` does."""
+    return counter(name, text, value, statsd, key)._replace(kind=GAUGE)
+
+
+def of_copy(name: str) -> Callable[[Any], float]:
+    """Return a function that gets a number of a standby's copy from its broker; 0 for a primary."""
+    return lambda broker: float(broker.standby_statistics().get("standby", {}).get(name, 0))
