@@ -20,6 +20,8 @@ from weakref import ref
 from nsqd_py.client.errors import BadClientOption, WrongPlace
 from nsqd_py.runtime.logs.lines import LineWriter
 
+EXIT_S = 5.0  # how long the end of the process waits for what is not stored yet, and for handlers
+
 
 class ProcessHooks:
     """An object that must be reset in a child process, and closed when the process ends, unless that was done before."""
@@ -33,9 +35,6 @@ class ProcessHooks:
 
     def _at_exit(self, left_s: float) -> None:
         """Close, and wait at most `left_s`, which all objects share."""
-
-
-EXIT_S = 5.0  # how long the end of the process waits for what is not stored yet, and for handlers
 
 
 class _Registry:

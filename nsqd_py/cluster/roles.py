@@ -15,6 +15,11 @@ FAILED, MISSING = "failed", "missing"
 LAGGING_AFTER_S = 10.0
 _MOST_STANDBYS = 16  # of one primary, as nsqd has it
 
+# It is not connected to a primary that answers: this one refuses it, or the network between them is broken.
+REFUSED = "standby_refused"
+
+DAMAGED_COPY = "standby_damaged"
+
 
 class Lag(NamedTuple):
     """The lag of a standby: `ms` is the age of the oldest change. None: this user may not know."""
@@ -282,10 +287,7 @@ class Trouble(NamedTuple):
 
 
 ALONE, ACKS_MISSING, NO_STANDBY = "standby_alone", "standby_acks", "standby_missing"
-# It is not connected to a primary that answers: this one refuses it, or the network between them is broken.
-REFUSED = "standby_refused"
 AWAY, INCOMPLETE, LAGGING = "standby_away", "standby_incomplete", "standby_lags"
-DAMAGED_COPY = "standby_damaged"
 # A lease decides who is the primary: of a standby without a connection, of a store that does not answer, and of a group
 # in which no nsqd serves.
 LEASED_AWAY, LEASE_STORE, NO_PRIMARY = "lease_standby_away", "lease_store", "lease_no_primary"

@@ -17,6 +17,14 @@ Numbers = tuple[int, ...]
 
 MILLI = 1000  # the unit of rates
 
+# Statistics of damage that our nsqd reports of a topic or channel, unless they are 0.
+DAMAGE = ("damaged_bytes", "missing_count", "removed_files", "lost_count", "unreadable_count")
+_MENDED = {"damaged_bytes": "repaired_bytes", "removed_files": "restored_files"}
+
+# `Part.finished` or `TopicPart.log_bytes` of an nsqd that does not report it.
+NOT_REPORTED = -1
+_MOST_TIME_NS = 2**63
+
 
 class TopicCounts(NamedTuple):
     depth: int
@@ -147,9 +155,6 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
     return tuple((_float(item["quantile"]), _float(item["value"])) for item in given["percentiles"])
 
 
-# Statistics of damage that our nsqd reports of a topic or channel, unless they are 0.
-DAMAGE = ("damaged_bytes", "missing_count", "removed_files", "lost_count", "unreadable_count")
-_MENDED = {"damaged_bytes": "repaired_bytes", "removed_files": "restored_files"}
 Damage = tuple[tuple[str, int], ...]
 
 
@@ -164,11 +169,6 @@ def read_damage(row: Mapping[str, Any]) -> Damage:
         if number > 0:
             found.append((key, number))
     return tuple(found)
-
-
-# `Part.finished` or `TopicPart.log_bytes` of an nsqd that does not report it.
-NOT_REPORTED = -1
-_MOST_TIME_NS = 2**63
 
 
 def read_time_ns(row: Mapping[str, Any], key: str) -> int:

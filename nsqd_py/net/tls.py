@@ -25,6 +25,8 @@ MOST_RECORDS = 512
 # The key exchanges in OpenSSL's names of cipher suites for TLS 1.2 and older.
 _EXCHANGES = ("ECDHE-ECDSA", "ECDHE-RSA", "DHE-RSA")
 
+CHECK_EVERY_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class TlsInfo:
@@ -294,9 +296,6 @@ class _AnyCertificateObject:
 
 
 # ---- The certificate of a server. When its files change, they are loaded without a restart.
-
-
-CHECK_EVERY_S = 2.0
 
 
 class CertificateReloader:

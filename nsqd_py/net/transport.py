@@ -33,6 +33,9 @@ _STOP_READING_PIECES = 16 * 1024
 _LIGHT_BYTES = 4 * 1024
 STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read from a client
 
+# The number of kinds of answers that a ticket can distinguish.
+KINDS = 4
+
 
 class Stream:
     """The socket of one connection. Subclasses implement `on_data` and may extend `on_end` and `on_close`.
@@ -528,10 +531,6 @@ class Stream:
 
 
 # ---- Answers that a connection queues before the write that they report has happened.
-
-
-# The number of kinds of answers that a ticket can distinguish.
-KINDS = 4
 
 
 class EarlyAnswers:

@@ -14,6 +14,11 @@ from nsqd_py.runtime.logs.hidden import HIDDEN, without_logins
 from nsqd_py.settings.declaration import BadOptions, Options, Setting
 from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind, read_secret
 
+NSQD_TCP_ADDRESS = "NSQD_TCP_ADDRESS"
+NSQLOOKUPD_HTTP_ADDRESS = "NSQLOOKUPD_HTTP_ADDRESS"
+# The settings that have their values, by attribute.
+ADDRESS_VARIABLES = {"nsqd_tcp_address": NSQD_TCP_ADDRESS, "lookupd_http_address": NSQLOOKUPD_HTTP_ADDRESS}
+
 
 def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:
     """Return the words of a command line without the secrets in the values of its flags. The name of a file is no secret."""
@@ -179,12 +184,6 @@ def _load_yaml(path: str, text: str) -> Any:
 
 
 # ---- Addresses from the environment, for clients and programs that are given none.
-
-
-NSQD_TCP_ADDRESS = "NSQD_TCP_ADDRESS"
-NSQLOOKUPD_HTTP_ADDRESS = "NSQLOOKUPD_HTTP_ADDRESS"
-# The settings that have their values, by attribute.
-ADDRESS_VARIABLES = {"nsqd_tcp_address": NSQD_TCP_ADDRESS, "lookupd_http_address": NSQLOOKUPD_HTTP_ADDRESS}
 
 
 def addresses_from_environment(

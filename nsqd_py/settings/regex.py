@@ -9,6 +9,15 @@ from typing import Any
 
 from nsqd_py.errors import missing_package
 
+ANY = object()  # the step to all elements and members
+_STEP = re.compile(
+    r"""\.(?P<name>[\w$@-]+)
+      | \.?\[(?P<index>-?\d{1,9})\]
+      | \.?\[(?P<quoted>"(?:[^"\\]|\\.)*")\]
+      | \.?(?:\*|\[\*\])""",
+    re.VERBOSE,
+)
+
 
 class BadExpression(ValueError):
     """The pattern is not a valid regular expression; str(error) says why."""
@@ -36,15 +45,6 @@ def compiled(expression: str | bytes, *, most_bytes: int = 0, captures: bool = T
 
 
 # --- paths in JSON
-
-ANY = object()  # the step to all elements and members
-_STEP = re.compile(
-    r"""\.(?P<name>[\w$@-]+)
-      | \.?\[(?P<index>-?\d{1,9})\]
-      | \.?\[(?P<quoted>"(?:[^"\\]|\\.)*")\]
-      | \.?(?:\*|\[\*\])""",
-    re.VERBOSE,
-)
 
 
 def path_steps(text: str, position: int = 0) -> tuple[tuple[object, ...], int]:

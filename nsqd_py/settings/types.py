@@ -38,6 +38,15 @@ T = TypeVar("T")
 
 Strings = tuple[str, ...]  # the values of a flag that may be given several times
 
+_SIZE = re.compile(r"([0-9]+)([kKmMgGtT])(i?)[bB]?")
+
+# Units, and the decimals of each.
+_SIZE_STEPS = (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2), ("TB", 2))
+
+# OpenSSL's security levels. From a native value as text, so that true is not 1.
+OPENSSL_DEFAULT = -1
+TLS_LEVELS = {"default": OPENSSL_DEFAULT, **{str(level): level for level in range(6)}}
+
 
 def _last(values: Sequence[Any]) -> Any:
     return values[-1]
@@ -127,9 +136,6 @@ def parse_int(text: str) -> int:
     return _in_range(value, MIN_INT, MAX_INT)
 
 
-_SIZE = re.compile(r"([0-9]+)([kKmMgGtT])(i?)[bB]?")
-
-
 def parse_size(text: str) -> int:
     """Return a number of bytes: 1000, 64k or 10MB (powers of 1000), 64KiB or 1GiB (of 1024). Raises ValueError."""
     match = _SIZE.fullmatch(text)
@@ -142,10 +148,6 @@ def parse_size(text: str) -> int:
     return _in_range(
         int(number) * (1024 if binary else 1000) ** ("kmgt".index(unit.lower()) + 1), MIN_INT, MAX_INT
     )
-
-
-# Units, and the decimals of each.
-_SIZE_STEPS = (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2), ("TB", 2))
 
 
 def size_text(size_bytes: float) -> str:
@@ -323,7 +325,4 @@ FLOATS: Kind[tuple[float, ...]] = Kind(
     _listed,
     lambda values: tuple(sorted(chain(*values), reverse=True)),
 )
-# OpenSSL's security levels. From a native value as text, so that true is not 1.
-OPENSSL_DEFAULT = -1
-TLS_LEVELS = {"default": OPENSSL_DEFAULT, **{str(level): level for level in range(6)}}
 TLS_LEVEL: Kind[int] = choice(TLS_LEVELS, word="level", from_native=lambda value: TLS_LEVEL.parse(str(value)))

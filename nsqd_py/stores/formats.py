@@ -22,6 +22,8 @@ LONGEST_LINE_BYTES = 64 * 1024 * 1024
 _GREATEST_GZIP_FLAGS = b"\x1f"
 _KIND_AT = 13  # in the header of a record
 
+_COMPRESSION_SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
+
 
 class Format(StrEnum):
     """The format of messages in a file."""
@@ -38,7 +40,6 @@ class Format(StrEnum):
 
 
 _SUFFIXES = {".framed": Format.FRAMED, ".parquet": Format.PARQUET, ".jsonl": Format.JSONL}
-_COMPRESSION_SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
 
 
 def name_without_compression(name: str) -> str:

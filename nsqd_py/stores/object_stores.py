@@ -33,6 +33,32 @@ _AZURE_TEXTS = {
 }
 _AZURE_HOST = "dfs.core.windows.net"
 
+_OF_DELTA = {
+    "access_key": "aws_access_key_id",
+    "secret_key": "aws_secret_access_key",
+    "session_token": "aws_session_token",
+    "region": "aws_region",
+    "endpoint": "aws_endpoint",
+    "allow_http": "aws_allow_http",
+    "force_virtual_addressing": "aws_virtual_hosted_style_request",
+    "anonymous": "aws_skip_signature",
+    "account_name": "azure_storage_account_name",
+    "account_key": "azure_storage_account_key",
+    "sas_token": "azure_storage_sas_token",
+}
+_OF_ICEBERG = {
+    "access_key": "s3.access-key-id",
+    "secret_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
+    "region": "s3.region",
+    "endpoint": "s3.endpoint",
+    "force_virtual_addressing": "s3.force-virtual-addressing",
+    "anonymous": "s3.anonymous",
+    "account_name": "adls.account-name",
+    "account_key": "adls.account-key",
+    "sas_token": "adls.sas-token",
+}
+
 
 class Store(NamedTuple):
     """An open file system. A path `uri` + x is `root` + x in it; `bucket` contains all of them, "" if there is none."""
@@ -147,32 +173,6 @@ def azure_arguments(settings: Mapping[str, str], host: str) -> dict[str, object]
 
 
 # --- the same settings for the packages of tables, which have clients of their own
-
-_OF_DELTA = {
-    "access_key": "aws_access_key_id",
-    "secret_key": "aws_secret_access_key",
-    "session_token": "aws_session_token",
-    "region": "aws_region",
-    "endpoint": "aws_endpoint",
-    "allow_http": "aws_allow_http",
-    "force_virtual_addressing": "aws_virtual_hosted_style_request",
-    "anonymous": "aws_skip_signature",
-    "account_name": "azure_storage_account_name",
-    "account_key": "azure_storage_account_key",
-    "sas_token": "azure_storage_sas_token",
-}
-_OF_ICEBERG = {
-    "access_key": "s3.access-key-id",
-    "secret_key": "s3.secret-access-key",
-    "session_token": "s3.session-token",
-    "region": "s3.region",
-    "endpoint": "s3.endpoint",
-    "force_virtual_addressing": "s3.force-virtual-addressing",
-    "anonymous": "s3.anonymous",
-    "account_name": "adls.account-name",
-    "account_key": "adls.account-key",
-    "sas_token": "adls.sas-token",
-}
 
 
 def delta_options(url: str, settings: Mapping[str, str] = NO_SETTINGS) -> dict[str, str]:

@@ -33,6 +33,8 @@ _SHORTEST_WAIT_S = 0.001
 _LASTED_S = 2.0  # a connection that lasted this long has ended the outage before it
 _REMIND_EVERY_S = 60.0
 
+_POLL_INTERVAL_S = 0.05  # a publish first reads the answers of nsqd if they were last read this long ago
+
 
 class PublishingCore:
     """The connections and publishes of one producer. Only one thread at a time may use it.
@@ -317,9 +319,6 @@ class PublishingCore:
             writer.connection.close()
         self.poller.close()
         self._begin()
-
-
-_POLL_INTERVAL_S = 0.05  # a publish first reads the answers of nsqd if they were last read this long ago
 
 
 class NonBlockingProducer(BaseProducer[None, PendingPublish], ProcessHooks):

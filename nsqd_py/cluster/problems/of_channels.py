@@ -27,6 +27,14 @@ _DEPTH, _IN_FLIGHT, _CLIENTS = (
     ChannelCounts._fields.index(name) for name in ("depth", "in_flight", "clients")
 )
 
+_DAMAGE_TEXTS = {
+    "damaged_bytes": "{} bytes of its log cannot be read",
+    "missing_count": "{} messages were in no file at its start",
+    "removed_files": "{} files of its log were removed or cut while it used them",
+    "lost_count": "{} messages were lost, since they are damaged or missing",
+    "unreadable_count": "{} messages cannot be read at present",
+}
+
 # ---- topics
 
 
@@ -52,15 +60,6 @@ def waiting_dead_letters(topic: TopicRow | None) -> int:
     if topic is None:
         return 0
     return topic.counts[0] + max((channel.counts[_DEPTH] for channel in topic.channels.values()), default=0)
-
-
-_DAMAGE_TEXTS = {
-    "damaged_bytes": "{} bytes of its log cannot be read",
-    "missing_count": "{} messages were in no file at its start",
-    "removed_files": "{} files of its log were removed or cut while it used them",
-    "lost_count": "{} messages were lost, since they are damaged or missing",
-    "unreadable_count": "{} messages cannot be read at present",
-}
 
 
 def _damage(row: TopicRow | ChannelRow, topic: str, channel: str = "") -> Iterator[Problem]:

@@ -44,6 +44,15 @@ _JSON = "application/json; charset=utf-8"
 _PIECE_BYTES = 256 * 1024
 _NSQ = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
 
+_CRLF = "\r\n"
+
+# Handlers of long answers that run at the same time. The size of an answer is unknown until its handler returns.
+MOST_RUNNING = 2
+MOST_UNREAD_BYTES = 32 * 1024 * 1024
+# The part for the clients of one address, so that one address does not keep others from reading.
+MOST_UNREAD_OF_ADDRESS = MOST_UNREAD_BYTES // 4
+WAIT_S = 10.0
+
 
 class Reply(NamedTuple):
     """A response, without the headers Date and Connection.
@@ -229,19 +238,10 @@ def _bytes(reply: Reply, date: str, version: str, connection: str, with_body: bo
     return head.encode("latin-1") + (body if with_body else b"")
 
 
-_CRLF = "\r\n"
 PREPARED = PreparedAnswer()
 
 
 # ---- Bounds the memory of long answers that clients have not read yet.
-
-
-# Handlers of long answers that run at the same time. The size of an answer is unknown until its handler returns.
-MOST_RUNNING = 2
-MOST_UNREAD_BYTES = 32 * 1024 * 1024
-# The part for the clients of one address, so that one address does not keep others from reading.
-MOST_UNREAD_OF_ADDRESS = MOST_UNREAD_BYTES // 4
-WAIT_S = 10.0
 
 
 class ResponseLimiter:

@@ -49,6 +49,12 @@ _MAY_BE_DOUBLED = {
 _HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
 _VERSIONS = {"1.0", "1.1"}
 
+NEEDS_AUTH_FILE = answers.failure(HttpError(403, "HTTP_AUTH_FILE_REQUIRED"))
+
+# Two texts, because `nsqd_py.runtime.logs.daemon_log` limits lines by text: many GETs must not hide changes.
+CHANGED = "%d %s %s (%s) %s"
+ASKED = "%d %s %s (%s) %.320s"
+
 
 class Refused(Exception):
     """The head is invalid or not supported. The connection sends `reply` and ends."""
@@ -155,9 +161,6 @@ class Head:
 # ---- access, handler, log
 
 
-NEEDS_AUTH_FILE = answers.failure(HttpError(403, "HTTP_AUTH_FILE_REQUIRED"))
-
-
 def access_refusal(
     access: Access, peer: str, *, has_guard: bool, clients_authorize: bool, is_passed_on: bool = False
 ) -> Reply | None:
@@ -181,11 +184,6 @@ def is_local(peer: str) -> bool:
     """True for a client on this machine: a loopback address or a unix socket."""
     host = host_of(peer)
     return not host or is_loopback(host)
-
-
-# Two texts, because `nsqd_py.runtime.logs.daemon_log` limits lines by text: many GETs must not hide changes.
-CHANGED = "%d %s %s (%s) %s"
-ASKED = "%d %s %s (%s) %.320s"
 
 
 def check_route(request: Request[App], head: Head, peer: str) -> Reply | None:

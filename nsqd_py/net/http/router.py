@@ -33,6 +33,10 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 UNLIMITED = 1 << 63
 _MOST_PARTS = 64
 
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
+_INT64 = range(-(1 << 63), 1 << 63)
+
 
 class Application(Protocol):
     """The program behind an HTTP API.
@@ -281,10 +285,6 @@ class Request(Generic[App]):
 
 
 # ---- the query of a URL, parsed as strictly as Go's `net/url` does
-
-_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
-_INT64 = range(-(1 << 63), 1 << 63)
 
 
 class BadQuery(ValueError):

@@ -46,6 +46,12 @@ _LINE_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r"})
 
 _SHOWN = {DEBUG: "DEBUG", INFO: "INFO", WARNING: "WARNING", ERROR: "ERROR", FATAL: "FATAL"}
 
+# A pipe that poll() reports as writable takes this many bytes without blocking (PIPE_BUF on Linux); sockets take more.
+_PIECE_BYTES = 4096
+KEPT_BYTES = 256 * 1024
+_SLOW_S = 0.05
+EXIT_S = 1.0
+
 
 def one_line(text: str) -> str:
     """Return a foreign text with escapes for characters that do not print, such as line breaks."""
@@ -255,13 +261,6 @@ class Log(Lines):
 
 
 # ---- writing to a descriptor: a full pipe, a closed pipe or a slow disk never stops the queue
-
-
-# A pipe that poll() reports as writable takes this many bytes without blocking (PIPE_BUF on Linux); sockets take more.
-_PIECE_BYTES = 4096
-KEPT_BYTES = 256 * 1024
-_SLOW_S = 0.05
-EXIT_S = 1.0
 
 
 class LineSink:

@@ -35,6 +35,23 @@ _RATE_DIGITS = 3
 # Columns that are aligned to the left.
 _TEXTS = ("topic", "channel", "node", "primary", "standby", "state", "trouble")
 
+STANDBY_FIELDS: Fields = {
+    "primary": attrgetter("pair.primary"),
+    "standby": attrgetter("pair.standby"),
+    "state": attrgetter("pair.state"),
+    "is_complete": attrgetter("pair.is_complete"),
+    "lag_messages": attrgetter("pair.lag.messages"),
+    "lag_bytes": attrgetter("pair.lag.size_bytes"),
+    "lag_s": lambda standby: standby.pair.lag.ms / MILLI,
+    "as_of_s": lambda standby: None if standby.pair.as_of_ms is None else standby.pair.as_of_ms / MILLI,
+    "acks": attrgetter("pair.acks"),
+    "is_alone": attrgetter("pair.is_alone"),
+    "primary_answers": attrgetter("pair.primary_answers"),
+    "epoch": attrgetter("pair.epoch"),
+    "set_aside_messages": attrgetter("pair.set_aside"),
+    "trouble": lambda standby: "; ".join(trouble.text for trouble in standby.troubles),
+}
+
 
 # --- lines of Go's nsq_stat
 
@@ -123,24 +140,6 @@ def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[Standby
             Standby(pair, [trouble for trouble in found if trouble.node in (pair.primary, pair.standby)])
         )
     return sorted(standbys, key=lambda standby: not standby.troubles)
-
-
-STANDBY_FIELDS: Fields = {
-    "primary": attrgetter("pair.primary"),
-    "standby": attrgetter("pair.standby"),
-    "state": attrgetter("pair.state"),
-    "is_complete": attrgetter("pair.is_complete"),
-    "lag_messages": attrgetter("pair.lag.messages"),
-    "lag_bytes": attrgetter("pair.lag.size_bytes"),
-    "lag_s": lambda standby: standby.pair.lag.ms / MILLI,
-    "as_of_s": lambda standby: None if standby.pair.as_of_ms is None else standby.pair.as_of_ms / MILLI,
-    "acks": attrgetter("pair.acks"),
-    "is_alone": attrgetter("pair.is_alone"),
-    "primary_answers": attrgetter("pair.primary_answers"),
-    "epoch": attrgetter("pair.epoch"),
-    "set_aside_messages": attrgetter("pair.set_aside"),
-    "trouble": lambda standby: "; ".join(trouble.text for trouble in standby.troubles),
-}
 
 
 # --- forms
