@@ -36,7 +36,7 @@ from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.command import complain
 from nsqd_py.settings.program import FAILED, ToolError
-from nsqd_py.settings.types import size_text
+from nsqd_py.settings.values import size_text
 
 _EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed)
 _FILES_SHOWN = 3

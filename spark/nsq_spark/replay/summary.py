@@ -23,7 +23,7 @@ from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.runtime.logs.hidden import hidden_url
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import ToolError
-from nsqd_py.settings.types import size_text
+from nsqd_py.settings.values import size_text
 
 STANDARD_OUTPUT = "-"
 _TOPICS_SHOWN = 6

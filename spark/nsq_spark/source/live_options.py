@@ -34,7 +34,7 @@ from nsq_spark.source.options import (
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.documents import BAD_CONTENT
-from nsqd_py.settings.types import parse_bool
+from nsqd_py.settings.values import parse_bool
 
 if TYPE_CHECKING:
     from nsqd_py.client.blocking.http_requests import HttpAccess

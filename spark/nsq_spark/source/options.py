@@ -29,7 +29,7 @@ from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.types import parse_bool, parse_size
+from nsqd_py.settings.values import parse_bool, parse_size
 
 _SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
 _TASKS_OF_SMALL = 8
