@@ -62,19 +62,20 @@ class _Registry:
         self._refs.pop(id(one), None)
 
 
-_AFTER_FORK, _AT_EXIT = _Registry(), _Registry()
+_reset_in_children = _Registry()
+_closed_at_exit = _Registry()
 _finalizing_pid = 0
 
 
 def call_after_fork(one: ProcessHooks) -> None:
     """Call its `_after_fork` in every child process while the object exists."""
-    _AFTER_FORK.add(one)
+    _reset_in_children.add(one)
 
 
 def close_at_exit(one: ProcessHooks) -> None:
     """Close it when the process ends, unless the object is gone by then."""
     global _finalizing_pid
-    _AT_EXIT.add(one)
+    _closed_at_exit.add(one)
     if "multiprocessing.util" in sys.modules and _finalizing_pid != os.getpid():
         from multiprocessing import process, util
 
@@ -86,8 +87,8 @@ def close_at_exit(one: ProcessHooks) -> None:
 
 def forget(one: ProcessHooks) -> None:
     """Note that it is closed."""
-    _AT_EXIT.discard(one)
-    _AFTER_FORK.discard(one)
+    _closed_at_exit.discard(one)
+    _reset_in_children.discard(one)
 
 
 def warn_of_dropped(name: str) -> None:
@@ -96,15 +97,15 @@ def warn_of_dropped(name: str) -> None:
 
 
 def _after_fork() -> None:
-    for one in list(_AFTER_FORK):
-        _AT_EXIT.discard(one)  # nothing is open here
+    for one in list(_reset_in_children):
+        _closed_at_exit.discard(one)  # nothing is open here
         one._after_fork()
 
 
 def _at_exit() -> None:
     """Close all objects together: however many there are, this takes little more than EXIT_S."""
     deadline_s = monotonic() + EXIT_S
-    ones = list(_AT_EXIT)
+    ones = list(_closed_at_exit)
     for one in ones:
         one._begin_at_exit()
     for one in ones:

@@ -278,7 +278,8 @@ class ClientSession:
         return agreed
 
     def _take_identity(self, data: bytes) -> Negotiated:
-        agreed, options = Negotiated(), self._options
+        agreed = Negotiated()
+        options = self._options
         if data != _OK:  # the answer of an nsqd that negotiates nothing
             try:
                 agreed = _negotiated(decode_fields(data, _IDENTITY_FIELDS))

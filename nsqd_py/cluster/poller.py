@@ -226,7 +226,8 @@ class ClusterPoller:
         for address, question in self._questions.items():
             self._note_lateness(self.cluster.nodes[address], question)
         now_s = self._clock()
-        round_s, self._ended_s = now_s - self._ended_s, now_s
+        round_s = now_s - self._ended_s
+        self._ended_s = now_s
         with self._reading:  # the sums of this round would miss an answer that is processed in the meantime
             for _ in in_slices(self.cluster.ending_round(now_s, max(round_s, self._interval_s))):
                 pass
@@ -256,12 +257,10 @@ class ClusterPoller:
     def _find_standbys(self, reported: dict[str, Statistics]) -> None:
         """Find the standbys that primaries name: no nsqlookupd lists them. Each stays for as long as it answers."""
         nodes = self.cluster.nodes
-        named = {
-            standby.http_address
-            for node in nodes.values()
-            if isinstance(node.role, Primary) and not node.failure
-            for standby in node.role.standbys
-        }
+        named: set[str] = set()
+        for node in nodes.values():
+            if isinstance(node.role, Primary) and not node.failure:
+                named.update(standby.http_address for standby in node.role.standbys)
         for address in named - self._standbys.keys():
             statistics = producer_of_info({}, (), address)
             if http_address(statistics) == address:
@@ -392,7 +391,8 @@ class ClusterPoller:
     def _check_tcp(self, node: Node) -> None:
         if not node.reported.get("tcp_port"):
             return
-        node.tcp_checked_s, node.tcp_start_time = self._clock(), node.start_time
+        node.tcp_checked_s = self._clock()
+        node.tcp_start_time = node.start_time
         failure = tcp_failure(str(node.reported["broadcast_address"]), int(node.reported["tcp_port"]))
         place = tcp_address(node.reported)
         node.tcp_failure = (
@@ -401,13 +401,14 @@ class ClusterPoller:
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""
-        address, is_placed = node.address, bool(node.reported.get("tcp_port"))
+        address = node.address
+        has_address = bool(node.reported.get("tcp_port"))
         if address in self._standbys:
-            if not is_placed:
+            if not has_address:
                 self._standbys[address] = self._info_of(address, address)
         elif not self._lookups:
             is_unknown = not self._told.get(address) or node.failure
-            if (self.asks_info and is_unknown) or (node.role is not None and not is_placed):
+            if (self.asks_info and is_unknown) or (node.role is not None and not has_address):
                 self._told[address] = [self._info_of(self._nsqds[address], address)]
                 self.cluster.add_node(address, self._told[address][0])
 

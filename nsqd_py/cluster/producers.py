@@ -109,7 +109,8 @@ def shared_addresses(rows: Iterable[Any]) -> dict[str, SharedAddress]:
     by_tcp: dict[str, set[str]] = {}
     found: dict[str, set[tuple[Any, ...]]] = {}
     for node in map(producer, rows):
-        http, tcp = http_address(node), tcp_address(node)
+        http = http_address(node)
+        tcp = tcp_address(node)
         topics = tuple(sorted(row["topic"] for row in node["topics"] or ()))
         found.setdefault(http, set()).add((tcp, node["hostname"], node["version"], topics))
         by_tcp.setdefault(tcp, set()).add(http)

@@ -160,14 +160,14 @@ class TlsLayer:
         """The result of the handshake; None before its end."""
         if not self.is_open:
             return None
-        cipher, certificate = self._tls.cipher(), self._tls.getpeercert()
+        cipher = self._tls.cipher()
+        certificate = self._tls.getpeercert()
         return TlsInfo(
             (self._tls.version() or "").replace("TLSv", "TLS"),
             cipher_name(cipher[0] if cipher else ""),
             _common_name(certificate),
-            names_in(certificate)
-            if isinstance(self._tls, ssl.SSLObject)
-            else frozenset(),  # the others are not verified
+            # The others are not verified.
+            names_in(certificate) if isinstance(self._tls, ssl.SSLObject) else frozenset(),
         )
 
 

@@ -101,7 +101,11 @@ def format_duration(duration_ns: int) -> str:
             return f"{sign}{_decimal(size_ns, unit_ns)}{unit}"
     minutes, rest_ns = divmod(size_ns, MINUTE_NS)
     hours, minutes = divmod(minutes, 60)
-    before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    before = ""
+    if hours:
+        before = f"{hours}h{minutes}m"
+    elif minutes:
+        before = f"{minutes}m"
     return f"{sign}{before}{_decimal(rest_ns, SECOND_NS)}s"
 
 

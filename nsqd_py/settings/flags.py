@@ -177,7 +177,8 @@ def _load_yaml(path: str, text: str) -> Any:
         return Loader(text).get_single_data() or {}
     except yaml.YAMLError as error:
         # str(error) would show the line, which may contain a secret.
-        problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None)
+        mark = getattr(error, "problem_mark", None)
         where = f" (at line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise BadOptions(
             f"failed to load config file {path} - {problem or 'it is not YAML'}{where}"
@@ -209,8 +210,11 @@ def effective_config(options: Options) -> str:
     """Return all settings that config files can contain as TOML, with their help. Defaults are comments, secrets hidden."""
     parts = []
     for title, settings in options.groups.items():
-        lines = [line for setting in settings if setting.key for line in _effective(setting, options)]
-        parts += [f"# ---- {title}\n", *lines] if lines else []
+        shown = [setting for setting in settings if setting.key]
+        if shown:
+            parts.append(f"# ---- {title}\n")
+        for setting in shown:
+            parts += _effective(setting, options)
     return "\n".join(parts)
 
 

@@ -58,9 +58,12 @@ def path_steps(text: str, position: int = 0) -> tuple[tuple[object, ...], int]:
             quoted = json.loads(step["quoted"] or "null")
         except ValueError:
             raise ValueError(f"{step['quoted']} is not a JSON string") from None
-        steps.append(
-            quoted if step["quoted"] else int(step["index"]) if step["index"] else step["name"] or ANY
-        )
+        if step["quoted"]:
+            steps.append(quoted)
+        elif step["index"]:
+            steps.append(int(step["index"]))
+        else:
+            steps.append(step["name"] or ANY)
         position = step.end()
     return tuple(steps), position
 
@@ -75,7 +78,10 @@ def values_at(document: Any, steps: Sequence[object]) -> list[Any]:
 
 def _below(parent: Any, step: object) -> Iterator[Any]:
     if step is ANY:
-        yield from parent.values() if isinstance(parent, dict) else parent if isinstance(parent, list) else ()
+        if isinstance(parent, dict):
+            yield from parent.values()
+        elif isinstance(parent, list):
+            yield from parent
     elif isinstance(step, int):
         if isinstance(parent, list) and -len(parent) <= step < len(parent):
             yield parent[step]

@@ -94,7 +94,8 @@ class FileWindow:
             return self[place : place + 1][0]
         start, end, _ = place.indices(self._size)
         if start < self._start or end > self._start + len(self._block):
-            self._block, self._start = self._file.read_at(start, max(end - start, _BLOCK_BYTES)), start
+            self._block = self._file.read_at(start, max(end - start, _BLOCK_BYTES))
+            self._start = start
             if len(self._block) < end - start:
                 raise OSError(errno.EIO, "it has become shorter while it was read")
         return self._block[start - self._start : end - self._start]

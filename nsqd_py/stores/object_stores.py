@@ -135,7 +135,9 @@ def s3_arguments(settings: Mapping[str, str], bucket: str = "") -> dict[str, obj
         scheme, found, host = endpoint.rpartition("://")
         is_encrypted = settings.get(f"{_S3}connection.ssl.enabled", "true").lower() != "false"
         arguments["endpoint_override"] = host.rstrip("/")
-        arguments["scheme"] = scheme if found else "https" if is_encrypted else "http"
+        if not found:
+            scheme = "https" if is_encrypted else "http"
+        arguments["scheme"] = scheme
         # Spark's default is the bucket in the host's name; what is not Amazon's seldom has names for that.
         arguments["force_virtual_addressing"] = (
             settings.get(f"{_S3}path.style.access", "true").lower() == "false"

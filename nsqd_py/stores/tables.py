@@ -189,7 +189,8 @@ class _Selection:
     def paths(self) -> list[str]:
         """Raises UnreadableTable."""
         of_tables: dict[str, list[str]] = {root: [] for root in self._roots}
-        named, selected = set(), []
+        named = set()
+        selected = []
         for path in self._chosen:
             root = self._root_of(path)
             if root is None:

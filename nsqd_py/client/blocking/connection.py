@@ -355,7 +355,8 @@ class Connection:
         limit_s = self._options.write_timeout_s
         untaken = untaken_bytes(self.sock)
         if untaken != self._untaken_bytes:
-            self._untaken_bytes, self._taken_s = untaken, monotonic()
+            self._untaken_bytes = untaken
+            self._taken_s = monotonic()
         left_s = self._taken_s + limit_s - monotonic()
         mask = select.POLLOUT if self._kept_bytes > _MOST_KEPT_BYTES else select.POLLIN | select.POLLOUT
         if left_s <= 0:

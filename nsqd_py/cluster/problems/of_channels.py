@@ -156,7 +156,8 @@ def _unconsumed(
             if part.counts[_DEPTH] and not part.counts[_CLIENTS] and _is_long_alone(part, now_s)
         }
         if alone:
-            depth, nodes = sum(alone.values()), named(list(alone))
+            depth = sum(alone.values())
+            nodes = named(list(alone))
             text = f"{waiting(depth)} on {nodes}, to which none of its consumers is connected"
             yield Problem("no_consumer", text, topic, name, weight=depth, cause=nodes)
 

@@ -121,13 +121,8 @@ class Head:
     @property
     def is_plain(self) -> bool:
         """True if only URL and body matter for the answer, and Content-Length gives the body's size."""
-        return (
-            self.version == "1.1"
-            and self.keep_alive
-            and self.content_length > 0
-            and not self.is_chunked
-            and b"expect" not in self.fields
-        )
+        is_usual = self.version == "1.1" and self.keep_alive and b"expect" not in self.fields
+        return is_usual and self.content_length > 0 and not self.is_chunked
 
     def check(self) -> None:
         """Raise Refused, with the answer of Go's HTTP server, if the head is invalid or not supported."""

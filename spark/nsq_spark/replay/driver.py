@@ -170,7 +170,8 @@ class Replay:
 
     def _publish_dead_letters(self) -> None:
         """Raises Stopped."""
-        job, producers = self._job, replace(self._producers, is_ordered=False)
+        job = self._job
+        producers = replace(self._producers, is_ordered=False)
         if not job.dead_letter_topic:
             return
         letters = self._outcome.refused_file, job.dead_letter_topic

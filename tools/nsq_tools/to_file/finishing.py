@@ -285,7 +285,8 @@ class FinishedFile:
     def _hand_over(self, is_repeated: bool) -> ManifestEntry:
         """Upload the placed file and commit it to the table, if the claim says so. Return the entry with its last path."""
         details, token, entry = self.claim.details, self.claim.token, self.entry
-        root, local = details.output_dir, Path(details.output_dir) / entry.path
+        root = details.output_dir
+        local = Path(root) / entry.path
         if details.store:
             root = details.store
             if local.exists():
