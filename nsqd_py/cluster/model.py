@@ -12,6 +12,7 @@ from itertools import islice
 from sys import intern
 from typing import Any
 
+from nsqd_py.cluster.counts import Rates
 from nsqd_py.cluster.producers import SharedAddress, tcp_address
 from nsqd_py.cluster.roles import NodeInGroup, Pair, Role, pairs, read_role
 from nsqd_py.cluster.statistics import (
@@ -25,7 +26,6 @@ from nsqd_py.cluster.statistics import (
     Latency,
     Numbers,
     Part,
-    Rates,
     Sum,
     TopicPart,
     TopicRow,

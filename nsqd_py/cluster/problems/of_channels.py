@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.problems.kinds import Problem
 from nsqd_py.cluster.problems.limits import (
     CONSUMERS_FIND_NSQD_S,
@@ -14,7 +15,7 @@ from nsqd_py.cluster.problems.limits import (
 )
 from nsqd_py.cluster.problems.trends import Trend
 from nsqd_py.cluster.problems.words import counted, named, percent, rate, span, verb, waiting
-from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Part, TopicRow
+from nsqd_py.cluster.statistics import ChannelRow, Part, TopicRow
 
 # A rate of less is that of a single event within the last minute.
 _LEAST_RATE = 0.01

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nsqd_py.cluster.counts import Rates
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.statistics import MILLI, QUIET, ChannelRow, Rates
+from nsqd_py.cluster.statistics import MILLI, QUIET, ChannelRow
 from nsqd_py.cluster.values import Pace
 
 _SPAN_S = 30.0

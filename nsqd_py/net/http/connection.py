@@ -18,7 +18,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from nsqd_py.errors import HttpError, LayerError
 from nsqd_py.net.addresses import host_of
-from nsqd_py.net.http import answers, browsers
+from nsqd_py.net.http import answers, browsers, encoding, failures
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.handling import (
     MAX_HEAD_BYTES,
@@ -348,7 +348,7 @@ class HttpConnection(Stream, Generic[App]):
         if self._owes_continue and self._worker is None:
             self._owes_continue = False
             if self._request is not None:
-                self.send(answers.CONTINUE)
+                self.send(encoding.CONTINUE)
 
     # ---- answers
 
@@ -409,13 +409,13 @@ class HttpConnection(Stream, Generic[App]):
                 self._let_answers_leave()
                 if self.closed:
                     return
-                self.send(answers.chunk(piece, is_http_1_0=request.is_http_1_0))
+                self.send(encoding.chunk(piece, is_http_1_0=request.is_http_1_0))
         except Exception as error:  # noqa: BLE001  a bug costs that connection only
             report_bug(self.log, "HTTP handler", error)
             self.close("internal error")
             return
         if not request.is_http_1_0:
-            self.send(answers.chunk(b"", is_http_1_0=False))
+            self.send(encoding.chunk(b"", is_http_1_0=False))
         self._end_answer(request)
 
     def _perform_in_turn(self, request: Request[App]) -> None:
@@ -430,7 +430,7 @@ class HttpConnection(Stream, Generic[App]):
         if not room.is_open(self.peer):  # this client's own answers may fill it: let them leave
             self._let_answers_leave()
         if not room.enter(self.peer):
-            request.reply = answers.TOO_MANY_READERS
+            request.reply = failures.TOO_MANY_READERS
             self._perform(request)
             return
         try:
@@ -447,7 +447,7 @@ class HttpConnection(Stream, Generic[App]):
             return
         with_body = request.method != "HEAD"
         is_http_1_0, keep_alive = request.is_http_1_0, request.keep_alive
-        answer = answers.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body)
+        answer = encoding.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body)
         self._answered_bytes += len(answer)
         if request.target.route is not None and request.route.is_long:
             self.queued_bytes += len(answer)

@@ -31,7 +31,8 @@ from gevent.lock import Semaphore
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.errors import StartError, missing_package
-from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED, Reply
+from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.http.failures import TOO_MANY_LOGINS, UNAUTHORIZED
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import read_regular, stamp_of
 

@@ -20,6 +20,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.addresses import host_of, is_loopback
 from nsqd_py.net.http import answers, browsers, proxies
 from nsqd_py.net.http.answers import Reply, plain, refused_by_http
+from nsqd_py.net.http.failures import UNAUTHORIZED
 from nsqd_py.net.http.router import OPEN, Access, App, Request
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs.bugs import report_bug
@@ -219,7 +220,7 @@ def _check_access(request: Request[App], head: Head, peer: str) -> Reply | None:
         request.credentials = authorization
     elif passes:
         request.user = guard.user_of(authorization)
-    return answers.UNAUTHORIZED if passes is False else None
+    return UNAUTHORIZED if passes is False else None
 
 
 def is_quick(request: Request[App], peer: str) -> bool:

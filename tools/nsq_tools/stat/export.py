@@ -18,8 +18,9 @@ import orjson
 
 from nsq_tools.stat.cells import padded
 from nsq_tools.stat.rows import VALUES, Row
+from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.roles import Pair, Trouble, troubles
-from nsqd_py.cluster.statistics import MILLI, ChannelCounts
+from nsqd_py.cluster.statistics import MILLI
 from nsqd_py.runtime.logs.daemon_log import one_line
 
 _GROUPS = f"{'rate':-^16}+{'depth':-^37}+{'metadata':-^37}"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Rates
+from nsqd_py.cluster.counts import ChannelCounts, Rates
+from nsqd_py.cluster.statistics import MILLI
 from nsqd_py.settings.regex import BadExpression, compiled
 
 # Of filters: a regular expression, and what is a pattern where one types.
