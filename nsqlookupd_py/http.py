@@ -29,6 +29,9 @@ from nsqlookupd_py.registry import STEP, Registry, TooManyNames
 
 LookupRequest = Request["LookupApi"]
 
+ADMINISTER = Access.ADMINISTER
+STATISTICS = Access.STATISTICS
+
 # An answer with at most this many names takes 1 ms, and is made in the event loop.
 QUICK_NAMES = 2 * STEP
 _REMOVED_AT_ONCE = 50  # channels
@@ -292,7 +295,6 @@ def _valid_argument(request: LookupRequest, key: str) -> str:
     return name
 
 
-ADMINISTER, STATISTICS = Access.ADMINISTER, Access.STATISTICS
 ROUTES: tuple[Route[LookupApi], ...] = (
     Route("GET", "/ping", ping, STATISTICS, is_hot=True),
     Route("GET", "/info", info, STATISTICS, is_hot=True),

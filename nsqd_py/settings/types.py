@@ -28,6 +28,7 @@ from nsqd_py.settings.values import (
     int_from_native,
     listed,
     parse_bool,
+    parse_float,
     parse_floats,
     parse_int,
     quoted,
@@ -43,6 +44,7 @@ TLS_LEVELS = {"default": OPENSSL_DEFAULT, **{str(level): level for level in rang
 
 STRING: Kind[str] = Kind("string", str, refuse("a string"), quoted)
 INT: Kind[int] = Kind("int", parse_int, int_from_native, str)
+FLOAT: Kind[float] = Kind("float", parse_float, parse_float, str)
 SIZE: Kind[int] = Kind("size", parse_size, int_from_native, str)
 BOOL: Kind[bool] = Kind(
     "[=bool]", parse_bool, bool_from_native, lambda value: str(value).lower(), bare_value="true"

@@ -69,6 +69,16 @@ def parse_floats(text: str) -> tuple[float, ...]:
         raise ValueError("expected numbers, with commas between them") from None
 
 
+def parse_float(value: object) -> float:
+    """Return the number that a text writes, or that a config file has."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError("expected a number")
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError("expected a number") from None
+
+
 def read_secret(text: str) -> str:
     """Return the text, or, for `@path`, the content of that file. Raises ValueError.
 

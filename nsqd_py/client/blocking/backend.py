@@ -27,6 +27,7 @@ from nsqd_py.client.process import refuse_in_event_loop
 MOST_DIALS = 64
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 # gevent ends a wait with LoopExit if there is no timer, nor anything else: a lost Ctrl-C may have ended all I/O.
 _LONGEST_WAIT_S = 10.0
@@ -142,9 +143,6 @@ def _start_thread(name: str, call: Callable[..., object], args: Iterable[object]
 
 
 THREADS = Backend()
-
-
-Item = TypeVar("Item")
 
 
 class WorkerThread(Generic[T]):

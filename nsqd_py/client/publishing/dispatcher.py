@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, PendingPublish, verdict_on
+from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, PendingPublish, Verdict, verdict_on
 from nsqd_py.runtime.logs.outages import Backoff
 
 # A publish fails after this many connections were lost while its answer was due.
@@ -294,7 +294,7 @@ class Dispatcher:
         writer.is_rest_unread = verdict.is_rest_unread
         if publish is None:
             return []
-        if verdict.is_standby and len(self.writers) > 1:
+        if verdict is Verdict.STANDBY and len(self.writers) > 1:
             writer.failure = refusal
         else:
             publish.refusals += 1

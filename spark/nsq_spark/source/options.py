@@ -12,7 +12,7 @@ from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.names import zone_of
 from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Names, Wanted
 from nsq_spark.archive.storage import Storage
-from nsq_spark.schema import COLUMNS, DDL
+from nsq_spark.schema import COLUMNS, ddl
 from nsq_spark.source.declaration import (
     TIME_ZONE,
     Option,
@@ -202,7 +202,7 @@ def read_columns(schema: StructType) -> Names:
             what = (
                 f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
             )
-            raise BadOption(f"nsq: there is no column {what}; a schema is any of {DDL}")
+            raise BadOption(f"nsq: there is no column {what}; a schema is any of {ddl()}")
     if not schema.fields:
         raise BadOption("nsq: a schema without columns")
     return tuple(schema.fieldNames())

@@ -64,7 +64,7 @@ def test_the_table_has_the_declared_columns(tmp_path: Path) -> None:
     (chunk,) = chunks_of(splits_of(path))
     table = chunk.arrow()
     assert table.schema == schema.arrow_schema()
-    assert schema.DDL == (
+    assert schema.ddl() == (
         "topic STRING, channel STRING, timestamp TIMESTAMP, timestamp_ns BIGINT, id STRING, attempts INT, body BINARY, "
         "nsqd STRING, file STRING, position BIGINT"
     )

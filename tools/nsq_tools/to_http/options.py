@@ -8,22 +8,10 @@ from nsqd_py.settings.declaration import Options, at_least, setting, urls
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions, channel_setting
-from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, Kind, Strings, choice
+from nsqd_py.settings.types import DURATION, FLOAT, INT, NAMED_SECRETS, STRING, Strings, choice
 
 ALL = "all"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError("expected a number")
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError("expected a number") from None
-
-
-FLOAT: Kind[float] = Kind("float", _number, _number, str)
 
 
 class _Messages(SourceOptions, title="Messages"):
