@@ -17,7 +17,7 @@ from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.connection import HttpConnection
 from nsqd_py.net.http.debug import debug_routes, index
 from nsqd_py.net.http.guard import Guard
-from nsqd_py.net.http.long_answers import ResponseLimiter
+from nsqd_py.net.http.limiter import ResponseLimiter
 from nsqd_py.net.http.router import Access, Request, Route, Router
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_valid_name

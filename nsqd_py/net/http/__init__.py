@@ -6,7 +6,7 @@ router       the table of routes and their kinds of access; a request as handler
 answers      responses
 failures     the responses to what no handler could do
 encoding     the bytes of responses
-long_answers bounds the memory of long responses
+limiter      bounds the memory for long responses
 
 browsers     refuses what a foreign web page makes a browser send
 proxies      tells requests that a reverse proxy passed on

@@ -17,7 +17,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.browsers import KnownHosts
-from nsqd_py.net.http.long_answers import ResponseLimiter
+from nsqd_py.net.http.limiter import ResponseLimiter
 from nsqd_py.runtime.logs.daemon_log import Log
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Route(Generic[App]):
     is_hot       True if the handler never blocks; it runs at once, in the event loop
     quick_bytes  with a longer body, the handler of a hot route runs in a greenlet, and pauses for others
     is_quick     returns False for a request of a hot route whose handler must run in a greenlet
-    is_long      True if the answer grows with the daemon's data; see `nsqd_py.net.http.long_answers`
+    is_long      True if the answer grows with the daemon's data; see `nsqd_py.net.http.limiter`
     check_head   raises HttpError for a request that can be refused before its body is read
     """
 
