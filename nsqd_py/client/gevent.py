@@ -135,7 +135,6 @@ class Greenlets(Backend):
     def __init__(self) -> None:
         self._hub = gevent.get_hub()
         self._slice_ends_s = 0.0
-        self.yield_if_due: Callable[[], None] | None = self._yield_if_due
 
     def make_lock(self) -> Any:
         return WaitLock()
@@ -163,7 +162,7 @@ class Greenlets(Backend):
             )
         refuse_in_event_loop(method)
 
-    def _yield_if_due(self) -> None:
+    def yield_if_due(self) -> None:
         if monotonic() > self._slice_ends_s:
             # `sleep(0)` may return 50 times before the loop looks at its sockets; a timer returns after it.
             timer = self._hub.loop.timer(0.0)

@@ -45,7 +45,8 @@ class _Registry:
         self._most = 100
 
     def __iter__(self) -> Iterator[ProcessHooks]:
-        return iter([one for one_ref in list(self._refs.values()) if (one := one_ref()) is not None])
+        ones = [one_ref() for one_ref in list(self._refs.values())]
+        return iter([one for one in ones if one is not None])
 
     def add(self, one: ProcessHooks) -> None:
         self._refs[id(one)] = ref(one)

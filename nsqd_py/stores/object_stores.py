@@ -128,9 +128,11 @@ def s3_arguments(settings: Mapping[str, str], bucket: str = "") -> dict[str, obj
         **settings,
         **{_S3 + name[len(own) :]: text for name, text in settings.items() if name.startswith(own)},
     }
-    arguments: dict[str, object] = {
-        name: text for name, key in _S3_TEXTS.items() if (text := settings.get(_S3 + key))
-    }
+    arguments: dict[str, object] = {}
+    for name, key in _S3_TEXTS.items():
+        text = settings.get(_S3 + key)
+        if text:
+            arguments[name] = text
     if endpoint := settings.get(f"{_S3}endpoint") or _environment(*_ENDPOINT_NAMES):
         scheme, found, host = endpoint.rpartition("://")
         is_encrypted = settings.get(f"{_S3}connection.ssl.enabled", "true").lower() != "false"
@@ -160,7 +162,8 @@ def _region(bucket: str, *, has_endpoint: bool) -> str:
 
 
 def _environment(*names: str) -> str:
-    return next((text for name in names if (text := os.environ.get(name))), "")
+    """Return the first of these variables that is set; "" if none is."""
+    return next(filter(None, map(os.environ.get, names)), "")
 
 
 def azure_arguments(settings: Mapping[str, str], host: str) -> dict[str, object]:

@@ -87,7 +87,8 @@ def walk(
     entries = {entry.path: entry for entry in files.walk(directory)}
     directory = directory.rstrip("/")
     places = {directory, *directories_above(directory), *_may_have_tables(entries)}
-    roots = {place: tables for place in places if (tables := _tables_of(place, files))}
+    tables_of_places = {place: _tables_of(place, files) for place in places}
+    roots = {place: tables for place, tables in tables_of_places.items() if tables}
     paths = [path for path in entries if is_chosen(path)]
     if roots:
         paths = _Selection(directory, entries, paths, files, settings, roots).paths()
@@ -226,7 +227,7 @@ class _Selection:
             for uri in _files_of(table, self._files, self._settings)
         ]
         live = {_identity(uri): uri for uri in uris}
-        there = [path for identity in live if (path := self._by_identity.get(identity))]
+        there = [self._by_identity[identity] for identity in live if identity in self._by_identity]
         current = [path for path in there if path in self._is_chosen]
         is_whole = len(current) == len(there) and (bool(current) or is_named or not live)
         if not is_whole or (not self._contains(root) and len(there) < len(live)):
