@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from werkzeug.wrappers import Request
 
@@ -90,7 +90,7 @@ class Actions(Handlers):
         target = text_of(order.more, "target")
         if target:
             self.access.check_action(request, target, PUBLISH)
-        handler = _HANDLERS.get(order.action)
+        handler = self._handlers.get(order.action)
         if handler is None:
             raise RequestRefused(400, "INVALID_ACTION")
         try:
@@ -242,20 +242,20 @@ class Actions(Handlers):
             raise upstream_failed(f"{reason_of(error)}{hint}") from error
         return {"node": order.node, "answer": answer}
 
-
-_HANDLERS: dict[str, Callable[[Actions, ActionRequest], Result]] = {
-    "create": Actions._create,
-    "delete": Actions._delete,
-    **dict.fromkeys(_PASSED, Actions._pass),
-    "tombstone": Actions._tombstone,
-    "seek": Actions._seek,
-    "publish": Actions._publish,
-    "requeue_dead_letters": Actions._requeue_dead_letters,
-    "requeue_message": Actions._requeue_message,
-    "discard_message": Actions._discard_message,
-    "dismiss": Actions._dismiss,
-    "promote": Actions._promote,
-}
+    # By the name of the action.
+    _handlers: ClassVar[dict[str, Callable[[Actions, ActionRequest], Result]]] = {
+        "create": _create,
+        "delete": _delete,
+        **dict.fromkeys(_PASSED, _pass),
+        "tombstone": _tombstone,
+        "seek": _seek,
+        "publish": _publish,
+        "requeue_dead_letters": _requeue_dead_letters,
+        "requeue_message": _requeue_message,
+        "discard_message": _discard_message,
+        "dismiss": _dismiss,
+        "promote": _promote,
+    }
 
 
 def _order(document: dict[str, Any]) -> ActionRequest:

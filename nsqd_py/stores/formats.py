@@ -39,9 +39,6 @@ class Format(StrEnum):
         return self is not Format.LINES
 
 
-_SUFFIXES = {".framed": Format.FRAMED, ".parquet": Format.PARQUET, ".jsonl": Format.JSONL}
-
-
 def name_without_compression(name: str) -> str:
     for suffix in _COMPRESSION_SUFFIXES:
         name = name.removesuffix(suffix)
@@ -97,4 +94,7 @@ def format_of(name: str, head: bytes) -> Format:
         return Format.TOPIC_LOG
     if begins_with_message(head):
         return Format.JSONL
-    return next((form for suffix, form in _SUFFIXES.items() if plain_name.endswith(suffix)), Format.LINES)
+    for form in (Format.FRAMED, Format.PARQUET, Format.JSONL):
+        if plain_name.endswith(f".{form}"):
+            return form
+    return Format.LINES

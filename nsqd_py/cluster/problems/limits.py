@@ -60,6 +60,3 @@ class Limits:
     def max_age_s(self, topic: str) -> float:
         """Return the age from which a waiting message of this topic is old; 0 if it never is."""
         return self.max_message_age_ns.of(topic) / SECOND_NS
-
-
-DEFAULT_LIMITS = Limits()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nsqd_py.errors import HttpError
 from nsqd_py.net.http.answers import failure
 
+INVALID_REQUEST = failure(HttpError(400, "INVALID_REQUEST"))
 INTERNAL_ERROR = failure(HttpError(500, "INTERNAL_ERROR"))
 TOO_MANY_READERS = failure(HttpError(503, "TOO_MANY_READERS"), "Retry-After: 1\r\n")
 TOO_MANY_CONNECTIONS = failure(HttpError(503, "TOO_MANY_CONNECTIONS"))

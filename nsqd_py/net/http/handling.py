@@ -21,7 +21,7 @@ from nsqd_py.net.addresses import host_of, is_loopback
 from nsqd_py.net.http import answers, browsers, proxies
 from nsqd_py.net.http.answers import Reply, plain, refused_by_http
 from nsqd_py.net.http.failures import UNAUTHORIZED
-from nsqd_py.net.http.router import OPEN, Access, App, Request
+from nsqd_py.net.http.router import Access, App, Request
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs.bugs import report_bug
 from nsqd_py.runtime.logs.daemon_log import INFO, Log
@@ -167,7 +167,7 @@ def access_refusal(
     clients_authorize  True if TCP clients have to AUTH
     is_passed_on       True if a proxy passed the request on: then the peer is the proxy, and the client may be anybody
     """
-    if access in OPEN or has_guard:
+    if access.is_open or has_guard:
         return None
     if access is Access.SHUT_DOWN:
         is_refused = is_passed_on or not is_local(peer)
@@ -185,7 +185,7 @@ def is_local(peer: str) -> bool:
 def check_route(request: Request[App], head: Head, peer: str) -> Reply | None:
     """Return the refusal of a request that follows from its route and head; None if there is none."""
     route = request.route
-    if route.access not in OPEN:
+    if not route.access.is_open:
         refusal = _check_access(request, head, peer)
         if refusal is not None:
             return refusal

@@ -17,6 +17,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.browsers import KnownHosts
+from nsqd_py.net.http.failures import INVALID_REQUEST
 from nsqd_py.net.http.limiter import ResponseLimiter
 from nsqd_py.runtime.logs.daemon_log import Log
 
@@ -68,9 +69,10 @@ class Access(Enum):
     ADMINISTER = "administer"
     SHUT_DOWN = "end the process"
 
-
-# Go's NSQ leaves these open, and its clients need them.
-OPEN = frozenset({Access.STATISTICS, Access.PUBLISH})
+    @property
+    def is_open(self) -> bool:
+        """True if all clients have it without an account. Go's NSQ leaves these open, and its clients need them."""
+        return self is Access.STATISTICS or self is Access.PUBLISH
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,9 @@ class BodyRule(Generic[App]):
     cut_short  the answer if the body ends too early, or is malformed
     """
 
-    limit: Callable[[App], int] | None
-    too_big: str
-    cut_short: Reply
-
-
-IGNORED: BodyRule[Any] = BodyRule(None, "", answers.failure(HttpError(400, "INVALID_REQUEST")))
+    limit: Callable[[App], int] | None = None
+    too_big: str = ""
+    cut_short: Reply = INVALID_REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class Route(Generic[App]):
     path: str
     handler: Callable[[Request[App]], Reply]
     access: Access
-    body: BodyRule[App] = IGNORED
+    body: BodyRule[App] = field(default_factory=BodyRule)
     is_hot: bool = False
     is_quick: Callable[[Request[App]], bool] | None = None
     is_long: bool = False

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from nsq_tools.stat.export import Report, go_line, to_json
-from nsq_tools.stat.options import PROGRAM, TABLE
+from nsq_tools.stat.options import TABLE
+from nsq_tools.stat.program import PROGRAM
 from nsq_tools.stat.reports import Reports
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.counts import ChannelCounts, Rates

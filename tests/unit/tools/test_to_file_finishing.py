@@ -23,8 +23,8 @@ from nsq_tools.to_file.finishing import (
     with_revision,
 )
 from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import left_behind, side_path
+from nsq_tools.to_file.program import PROGRAM
 from nsq_tools.to_file.service import Layout, check
 from nsqd_py.settings.declaration import BadOptions
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest

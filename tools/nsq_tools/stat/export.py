@@ -36,6 +36,29 @@ _RATE_DIGITS = 3
 # Columns that are aligned to the left.
 _TEXTS = ("topic", "channel", "node", "primary", "standby", "state", "trouble")
 
+Fields = dict[str, Callable[[Any], Any]]
+
+# Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
+FIELDS: Fields = {
+    "topic": attrgetter("name.topic"),
+    "channel": attrgetter("name.channel"),
+    "node": attrgetter("node"),
+    "in_per_s": VALUES["in"],
+    "out_per_s": lambda row: None if row.rates is None else row.rates.left / MILLI,
+    "finished_per_s": VALUES["out"],
+    "depth": VALUES["depth"],
+    "memory_depth": attrgetter("counts.memory_depth"),
+    "backend_depth": VALUES["disk"],
+    "in_flight": VALUES["in-flight"],
+    "deferred": VALUES["deferred"],
+    "requeued": VALUES["requeued"],
+    "timed_out": VALUES["timed-out"],
+    "messages": VALUES["messages"],
+    "clients": VALUES["clients"],
+    "paused": attrgetter("is_paused"),
+    "oldest_age_s": lambda row: _rounded(row.oldest_age_s),
+    "drain_s": lambda row: _rounded(VALUES["drain"](row)),
+}
 STANDBY_FIELDS: Fields = {
     "primary": attrgetter("pair.primary"),
     "standby": attrgetter("pair.standby"),
@@ -87,34 +110,9 @@ def _rest(counts: ChannelCounts) -> str:
 
 # --- fields
 
-Fields = dict[str, Callable[[Any], Any]]
-
 
 def _rounded(value: float | None) -> float | None:
     return None if value in (None, math.inf) else round(value, _RATE_DIGITS)
-
-
-# Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
-FIELDS: Fields = {
-    "topic": attrgetter("name.topic"),
-    "channel": attrgetter("name.channel"),
-    "node": attrgetter("node"),
-    "in_per_s": VALUES["in"],
-    "out_per_s": lambda row: None if row.rates is None else row.rates.left / MILLI,
-    "finished_per_s": VALUES["out"],
-    "depth": VALUES["depth"],
-    "memory_depth": attrgetter("counts.memory_depth"),
-    "backend_depth": VALUES["disk"],
-    "in_flight": VALUES["in-flight"],
-    "deferred": VALUES["deferred"],
-    "requeued": VALUES["requeued"],
-    "timed_out": VALUES["timed-out"],
-    "messages": VALUES["messages"],
-    "clients": VALUES["clients"],
-    "paused": attrgetter("is_paused"),
-    "oldest_age_s": lambda row: _rounded(row.oldest_age_s),
-    "drain_s": lambda row: _rounded(VALUES["drain"](row)),
-}
 
 
 # --- standbys

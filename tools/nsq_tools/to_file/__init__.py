@@ -1,6 +1,7 @@
 """nsq-to-file: archives the messages of topics in files.
 
 options       the settings
+program       its name, what it does, and examples
 log_parts     the messages of each nsqd in a file, and their place in its log
 formats       encoding batches, scanning and converting files
 output        files that are being written: appending, syncing, claims; the manifest
