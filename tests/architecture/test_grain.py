@@ -19,10 +19,9 @@ Found = Iterator[ast.expr | ast.stmt | ast.keyword]
 
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-# What is more than a name, an attribute, an index or a literal.
-COMPUTED = (*COMPREHENSIONS, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.IfExp, ast.Lambda)
+COMPUTED = (*COMPREHENSIONS, ast.BinOp, ast.Call, ast.IfExp)
 TRUTHS = (ast.BoolOp, ast.Compare)
-FIRST_OF_MANY = 3
+MANY_CLAUSES = 3
 
 # Methods that stand under a second name today, by file and name.
 KNOWN_SHORTCUTS = {
@@ -53,14 +52,12 @@ def conditionals_in_conditionals(tree: ast.Module) -> Found:
 def conditionals_unpacked(tree: ast.Module) -> Found:
     """Yield conditionals whose result is unpacked with a star, or with two."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Starred) and isinstance(node.value, ast.IfExp):
-            yield node
-        elif isinstance(node, ast.keyword) and node.arg is None and isinstance(node.value, ast.IfExp):
-            yield node
+        unpacked: list[ast.expr] = []
+        if isinstance(node, ast.Starred) or (isinstance(node, ast.keyword) and node.arg is None):
+            unpacked = [node.value]
         elif isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if key is None and isinstance(value, ast.IfExp):
-                    yield value
+            unpacked = [value for key, value in zip(node.keys, node.values, strict=True) if key is None]
+        yield from (value for value in unpacked if isinstance(value, ast.IfExp))
 
 
 def products_with_a_truth(tree: ast.Module) -> Found:
@@ -70,9 +67,8 @@ def products_with_a_truth(tree: ast.Module) -> Found:
             continue
         factors = (node.left, node.right)
         has_list = any(isinstance(factor, ast.List | ast.Tuple) for factor in factors)
-        if any(is_bool_call(factor) for factor in factors):
-            yield node
-        elif has_list and any(isinstance(factor, TRUTHS) for factor in factors):
+        has_truth = any(isinstance(factor, TRUTHS) for factor in factors)
+        if any(is_bool_call(factor) for factor in factors) or (has_list and has_truth):
             yield node
 
 
@@ -97,7 +93,7 @@ def long_comprehensions(tree: ast.Module) -> Found:
     for node in ast.walk(tree):
         if isinstance(node, COMPREHENSIONS):
             clauses = len(node.generators) + sum(len(each.ifs) for each in node.generators)
-            if clauses >= FIRST_OF_MANY:
+            if clauses >= MANY_CLAUSES:
                 yield node
 
 
@@ -107,11 +103,11 @@ def long_comprehensions(tree: ast.Module) -> Found:
 def computed_pairs(tree: ast.Module) -> Found:
     """Yield assignments of several values at once, of which one is computed."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
             continue
-        if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
-            if any(isinstance(value, COMPUTED) for value in node.value.elts):
-                yield node
+        is_computed = any(isinstance(value, COMPUTED) for value in node.value.elts)
+        if is_computed and isinstance(node.targets[0], ast.Tuple):
+            yield node
 
 
 def late_constants(tree: ast.Module) -> Found:
@@ -284,7 +280,7 @@ names = {channel.name for topic in topics for channel in topic.channels}
         15,
         """
 first, last = min(numbers), max(numbers)  # here
-self.start, is_open = 0, size > 0  # here
+self.start, size = 0, end - start  # here
 first, last = last, first
 start, end = (0, 1)
 first, last = ends(numbers)
