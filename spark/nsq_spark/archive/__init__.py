@@ -6,7 +6,7 @@ listing      turns paths, globs and directories into a list of files
 sidecars     reads what lies next to a file: later files of its log, and the manifest of nsq-to-file
 storage      finds, lists and opens files: local ones, and those that pyarrow or Hadoop opens with Spark's settings
 files        what compressed files hold, and files as pyarrow reads them
-splits       formats, the parts of files that tasks read, which messages are wanted, damage         pure
+splits       formats, the parts of files that tasks read, which messages are requested, damage         pure
 
 Readers
 read         reads one part of a file, whatever its format
