@@ -274,8 +274,8 @@ def _matching(cluster: Cluster, page: Page, findings: Findings, node: str) -> It
     for topic, of_topic in topics.items():
         channels = of_topic.channels.items()
         if page.only_problems and not node:
-            wanted = {problem.channel for problem in findings.attention.of_topic(topic)}
-            channels = [(name, row) for name, row in channels if name in wanted]
+            named = {problem.channel for problem in findings.attention.of_topic(topic)}
+            channels = [(name, row) for name, row in channels if name in named]
         for name, row in channels:
             if page.finds(topic, name):
                 yield _Found(topic, name, row)

@@ -177,13 +177,13 @@ class Greenlets(Backend):
         target = literal_target(*address)
         if target is None:
             return super().create_connection(address, timeout_s, source)
-        family, place = target
+        family, socket_address = target
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.settimeout(timeout_s)
             if source is not None:
                 sock.bind(source)
-            sock.connect(place)
+            sock.connect(socket_address)
         except BaseException:  # also a gevent time-out, which is no Exception
             sock.close()
             raise
@@ -252,7 +252,7 @@ class Producer(producer.Producer):
             super()._wake_io()
         else:
             self._is_asleep = False
-            self._core.kept = self
+            self._core.held = self
             gevent.get_hub().loop.run_callback(self._send)
 
     def _send(self) -> None:

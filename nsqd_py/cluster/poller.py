@@ -174,8 +174,8 @@ class ClusterPoller:
 
     def set_lookupds(self, addresses: Iterable[str]) -> None:
         """Ask these nsqlookupds from now on, and no others."""
-        wanted = dict.fromkeys(addresses)
-        for gone in self._lookups.keys() - wanted.keys():
+        requested = dict.fromkeys(addresses)
+        for gone in self._lookups.keys() - requested.keys():
             self._drops_unlisted = True
             self._lookups.pop(gone).close()
             self._told.pop(gone, None)
@@ -183,7 +183,7 @@ class ClusterPoller:
             self._shared.pop(gone, None)
             self._departed.pop(gone, None)
             self.cluster.failed_lookups.pop(place_of(gone), None)
-        for address in wanted:
+        for address in requested:
             if address not in self._lookups:
                 self._lookups[address] = Question(partial(self._ask_lookupd, address), self._clock)
         self.cluster.lookups = len(self._lookups)
@@ -314,7 +314,7 @@ class ClusterPoller:
     # ---- questions; each runs in a greenlet of its own
 
     def _ask_lookupd(self, address: str) -> None:
-        place = place_of(address)
+        lookup = place_of(address)
         try:
             with self._upstream.answer() as answer:
                 body = self._listing(answer, address)
@@ -325,13 +325,13 @@ class ClusterPoller:
                     self._shared[address] = shared_addresses(rows)
                     self._departed[address] = departed_in(document)
                     self._digests[address] = hash(body)
-            self.cluster.failed_lookups.pop(place, None)
+            self.cluster.failed_lookups.pop(lookup, None)
             if len(self._told[address]) >= MOST_NSQDS:
-                self.cluster.failed_lookups[place] = TOO_MANY_NSQDS
+                self.cluster.failed_lookups[lookup] = TOO_MANY_NSQDS
         except UpstreamError as error:
-            self.cluster.failed_lookups[place] = error.reason
+            self.cluster.failed_lookups[lookup] = error.reason
         except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer
-            self.cluster.failed_lookups[place] = "the answer could not be read"
+            self.cluster.failed_lookups[lookup] = "the answer could not be read"
             self._report(error)
 
     def _listing(self, answer: Answer, address: str) -> bytes:
@@ -394,9 +394,11 @@ class ClusterPoller:
         node.tcp_checked_s = self._clock()
         node.tcp_start_time = node.start_time
         failure = tcp_failure(str(node.reported["broadcast_address"]), int(node.reported["tcp_port"]))
-        place = tcp_address(node.reported)
+        announced = tcp_address(node.reported)
         node.tcp_failure = (
-            f"announces the TCP address {place}, and nothing can connect there: {failure}" if failure else ""
+            f"announces the TCP address {announced}, and nothing can connect there: {failure}"
+            if failure
+            else ""
         )
 
     def _introduce(self, node: Node) -> None:

@@ -17,8 +17,8 @@ def producer(row: Any) -> Statistics:
     """Return an nsqd as `/nodes` and `/lookup` of nsqlookupd describe it."""
     tombstones = list_in(row, "tombstones")
     topics = [
-        {"topic": topic, "tombstoned": place < len(tombstones) and tombstones[place] is True}
-        for place, topic in enumerate(texts_in(row, "topics"))
+        {"topic": topic, "tombstoned": index < len(tombstones) and tombstones[index] is True}
+        for index, topic in enumerate(texts_in(row, "topics"))
     ]
     return _producer(row, text_in(row, "remote_address"), topics)
 

@@ -540,7 +540,7 @@ class EarlyAnswers:
     written, at the end of the event-loop iteration, or after the sync if publishers wait for one. If the write fails,
     the answer has not been sent yet, and is withdrawn. A successful write needs no extra work.
 
-    A ticket combines the place of an answer in the output and its kind in one number. It is valid until the output is
+    A ticket combines the position of an answer in the output and its kind in one number. It is valid until the output is
     sent.
     """
 
@@ -560,8 +560,8 @@ class EarlyAnswers:
 
     def replace(self, ticket: int, replacement: Callable[[bytes], bytes]) -> None:
         """Replace one answer with `replacement(answer)`."""
-        place = ticket // KINDS
-        self._out[place] = replacement(bytes(self._out[place]))
+        position = ticket // KINDS
+        self._out[position] = replacement(bytes(self._out[position]))
 
     def withdraw(self, ticket: int) -> None:
         """Remove the answer and all that follow it."""

@@ -86,9 +86,9 @@ def walk(
     """
     entries = {entry.path: entry for entry in files.walk(directory)}
     directory = directory.rstrip("/")
-    places = {directory, *directories_above(directory), *_may_have_tables(entries)}
-    tables_of_places = {place: _tables_of(place, files) for place in places}
-    roots = {place: tables for place, tables in tables_of_places.items() if tables}
+    above = {directory, *directories_above(directory), *_may_have_tables(entries)}
+    tables_of = {path: _tables_of(path, files) for path in above}
+    roots = {path: tables for path, tables in tables_of.items() if tables}
     paths = [path for path in entries if is_chosen(path)]
     if roots:
         paths = _Selection(directory, entries, paths, files, settings, roots).paths()

@@ -215,7 +215,7 @@ def _of_listing(cluster: Cluster, address: str, node: Node) -> Iterator[Problem]
     if not node.is_listed:
         yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
         return
-    listing = {place.rpartition("/")[0] for place in node.reported.get("remote_addresses") or ()}
+    listing = {remote.rpartition("/")[0] for remote in node.reported.get("remote_addresses") or ()}
     missing = [
         lookup
         for lookup in cluster.heard_lookups

@@ -100,7 +100,7 @@ def _check_links(directory: Path, base: Path) -> None:
             raise OSError(errno.ELOOP, "is a symbolic link of another user, which is not followed", str(path))
 
 
-def place(
+def move_into(
     source: Path, output_dir: Path, name: str, revision: int, token: str, make: Make | None = None
 ) -> str:
     """Link `source` to the first free name in the output-dir from `revision` on. Return the name. Raises OSError.
@@ -135,29 +135,31 @@ def remove_other_names(
     """
     target = output_dir / placed
     adjacent = side_path(output_dir, token, _MOVING)
-    kept = _status(target)
+    remaining = _status(target)
     original = _status(source)
     copied = _status(adjacent)
     if original and not (source.name == target.name and source.parent.samefile(target.parent)):
-        is_kept = kept and (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target))
-        if not is_kept:
+        is_there = remaining and (
+            _is_one_file(original, remaining) or _is_one_file(copied, remaining) or is_copy(target)
+        )
+        if not is_there:
             return False
-        _remove_name(source, original, kept)
+        _remove_name(source, original, remaining)
         sync_directory(source.parent)
     if copied:
-        if not _is_one_file(copied, kept):
+        if not _is_one_file(copied, remaining):
             return False
-        _remove_name(adjacent, copied, kept)
+        _remove_name(adjacent, copied, remaining)
     return True
 
 
-def _remove_name(path: Path, status: os.stat_result, kept: os.stat_result | None) -> None:
+def _remove_name(path: Path, status: os.stat_result, remaining: os.stat_result | None) -> None:
     """Remove one name of a file, but not the last. Raises OSError.
 
-    kept  status of the remaining file: another name of the same file, or a copy
+    remaining  status of the remaining file: another name of the same file, or a copy
     """
     # On a file system that ignores case, one entry has two names.
-    if not _is_one_file(status, kept) or status.st_nlink > 1:
+    if not _is_one_file(status, remaining) or status.st_nlink > 1:
         path.unlink()
 
 
@@ -266,9 +268,9 @@ class FinishedFile:
         details = self.claim.details
         is_repeated = bool(self.entry.path)
         if not is_repeated:
-            self._place()
+            self._move()
         if not self._remove_other_names():  # the file that an earlier run placed was deleted or replaced
-            self._place()
+            self._move()
             if not self._remove_other_names():
                 placed = Path(details.output_dir) / self.entry.path
                 raise OSError(
@@ -302,7 +304,7 @@ class FinishedFile:
             local.unlink(missing_ok=True)
         return entry
 
-    def _place(self) -> None:
+    def _move(self) -> None:
         """Move it to its place in the output-dir. Note the entry in the claim, so that the place is known after a kill."""
         claim, details = self.claim, self.claim.details
         output_dir = Path(details.output_dir)
@@ -310,7 +312,7 @@ class FinishedFile:
         make = self._convert if FORMATS[details.format].convert else None
         name = details.work_name
         if make or claim.work_dir != output_dir:  # else it was written there
-            name = place(source, output_dir, details.name, details.revision, claim.token, make)
+            name = move_into(source, output_dir, details.name, details.revision, claim.token, make)
         placed = output_dir / name
         entry = self.entry
         if make:
@@ -409,11 +411,11 @@ def _counted(tally: Tally, known: LogParts) -> dict[str, Any]:
     There are none of an nsqd if the topic was created again while the file was written: what was read of it does not tell
     them apart.
     """
-    places = {
+    positions = {
         (part["nsqd"], part["first_id"]): {"epoch": part["epoch"], "first_seq": part["first_seq"]}
         for part in known
     }
-    nsqds = [part | places.get((part["nsqd"], part["first_id"]), {}) for part in tally.nsqds()]
+    nsqds = [part | positions.get((part["nsqd"], part["first_id"]), {}) for part in tally.nsqds()]
     return {
         "messages": tally.messages,
         "first_timestamp": tally.first_timestamp_ns,
