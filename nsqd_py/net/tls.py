@@ -1,4 +1,7 @@
-"""TLS as a layer of a connection: bytes in and bytes out, no socket. `client.tls` makes those of clients."""
+"""TLS as a layer of a connection: bytes in and bytes out, no socket. `client.tls` makes those of clients.
+
+Also: TLS that accepts any certificate of a client, and the reloading of a server's certificate.
+"""
 
 from __future__ import annotations
 

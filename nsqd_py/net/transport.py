@@ -1,4 +1,4 @@
-"""A non-blocking socket and its unsent output.
+"""A non-blocking socket and its unsent output (Stream), and answers that are queued before their write (EarlyAnswers).
 
 Reading and writing are callbacks of the event loop, not greenlets: an idle connection costs a few kB, and a busy one
 needs no greenlet switches. Work that may take long (a disk sync, an admin call) holds the connection, runs in a

@@ -1,4 +1,6 @@
-"""Checks of documents that were read from a file, and that somebody else may have written."""
+"""Checks of documents that somebody else may have written: fields of JSON, JSON of other machines, messages as JSON lines, and
+frames of zstd.
+"""
 
 from __future__ import annotations
 

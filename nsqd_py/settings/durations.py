@@ -1,6 +1,6 @@
-"""Durations as Go writes and reads them: `1h2m3.5s` (package time, ParseDuration and Duration.String).
+"""Durations as Go writes and reads them: `1h2m3.5s` (package time, ParseDuration and Duration.String); times that users write.
 
-A duration is a whole number of nanoseconds in 64 bits with a sign.
+A duration is a whole number of nanoseconds in 64 bits with a sign, and a time one of nanoseconds since the epoch.
 """
 
 from __future__ import annotations

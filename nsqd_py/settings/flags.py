@@ -1,4 +1,4 @@
-"""The values of settings from config files and from the environment.
+"""The values of settings from config files and from the environment, and as --print-config prints them.
 
 A config file is TOML, or YAML if its name ends in .yaml or .yml. A key may be spelt as its flag; an unknown key is an error.
 """

@@ -1,4 +1,4 @@
-"""A program: its settings, and how it reads them; settings that several programs have."""
+"""A program: its settings, and how it reads them; settings that several programs have; exit statuses and errors of tools."""
 
 from __future__ import annotations
 

@@ -412,5 +412,6 @@ class Dispatcher:
         reasons = [str(writer.failure or f"{writer.address}: not connected yet") for writer in writers]
         if not writers:
             unasked = [f"nsqlookupd {failure}" for failure in list(self.lookup_failures.values())]
-            head, reasons = f"{head}no nsqd is known: ", unasked or ["no nsqlookupd names one"]
+            head = f"{head}no nsqd is known: "
+            reasons = unasked or ["no nsqlookupd names one"]
         return NoNsqd(head + "; ".join(reasons), failures)

@@ -128,7 +128,8 @@ class Failures:
 
     def raise_new(self) -> None:
         """Raise FlushFailed for those that no error has reported. An exception of a signal handler does not hide it."""
-        count, first = self._count, self._first or self._last
+        count = self._count
+        first = self._first or self._last
         if first is not None and count > self._reported:
             try:
                 raise FlushFailed(count - self._reported, first)

@@ -2,6 +2,8 @@
 
 [nsqd] 2026/11/21 03:38:12.123456 INFO: TCP: listening on 127.0.0.1:4150
 {"time":"2026-11-21T03:38:12.123456+00:00","level":"info","prefix":"[nsqd]","message":"TCP: listening on ..."}
+
+`Log` makes the lines, and `LineSink` writes them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finishing closed files, and files that an earlier run left unfinished.
 
-A file is moved to its place, gets a line in the manifest, is uploaded and committed to a table if that was asked for, and
+A file is moved to its final name, gets a line in the manifest, is uploaded and committed to a table if that was asked for, and
 its claim is deleted. Every step can be repeated, so that after a kill between two steps the next start takes over the claim
 and continues.
 
@@ -100,7 +100,7 @@ def _check_links(directory: Path, base: Path) -> None:
             raise OSError(errno.ELOOP, "is a symbolic link of another user, which is not followed", str(path))
 
 
-def move_into(
+def link_into(
     source: Path, output_dir: Path, name: str, revision: int, token: str, make: Make | None = None
 ) -> str:
     """Link `source` to the first free name in the output-dir from `revision` on. Return the name. Raises OSError.
@@ -227,7 +227,7 @@ def keep_original(source: Path, name: str) -> None:
 
 @dataclass(slots=True)
 class FinishedFile:
-    """A synced and closed file that still needs its place, and its line for the manifest.
+    """A synced and closed file that still needs its final name, and its line for the manifest.
 
     entry  its line, which has no path before the file is placed
     """
@@ -305,14 +305,14 @@ class FinishedFile:
         return entry
 
     def _move(self) -> None:
-        """Move it to its place in the output-dir. Note the entry in the claim, so that the place is known after a kill."""
+        """Move it to its name in the output-dir. Note the entry in the claim, so that the name is known after a kill."""
         claim, details = self.claim, self.claim.details
         output_dir = Path(details.output_dir)
         source = self._source
         make = self._convert if FORMATS[details.format].convert else None
         name = details.work_name
         if make or claim.work_dir != output_dir:  # else it was written there
-            name = move_into(source, output_dir, details.name, details.revision, claim.token, make)
+            name = link_into(source, output_dir, details.name, details.revision, claim.token, make)
         placed = output_dir / name
         entry = self.entry
         if make:
@@ -323,7 +323,7 @@ class FinishedFile:
             entry = self._compared(entry, placed)
         entry = replace(entry, path=name)
         claim.update(replace(details, entry=asdict(entry)))
-        self.entry = entry  # now, since other names of the file are removed only when its place is noted
+        self.entry = entry  # now, since other names of the file are removed only when this one is noted
 
     def _convert(self, source: Path, target: Path) -> None:
         """Make the target from the source, in the final format. Raises OSError."""
@@ -406,7 +406,7 @@ def entry_of(
 
 
 def _counted(tally: Tally, known: LogParts) -> dict[str, Any]:
-    """Return the fields of an entry about its messages. Those of each nsqd have the place of the first one, where it is known.
+    """Return the fields of an entry about its messages. Those of each nsqd have the position of the first one, where it is known.
 
     There are none of an nsqd if the topic was created again while the file was written: what was read of it does not tell
     them apart.
