@@ -19,7 +19,7 @@ chunk        messages of one topic, in columns
 
     storage = Storage()
     splits = plan_splits(list_files(["/archive"], storage))
-    for chunk in read(splits[0], storage, Wanted(), Damage("fail")): ...
+    for chunk in read(splits[0], storage, Requested(), Damage("fail")): ...
 
 Executors import this room, so no file here imports Spark or gevent.
 
