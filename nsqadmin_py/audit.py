@@ -14,7 +14,7 @@ from werkzeug.wrappers import Request
 
 from nsqadmin_py.audit_trail import NOT_DONE, AuditEntry, AuditTrail
 from nsqadmin_py.history.file import HistoryFile
-from nsqadmin_py.history.kept import KeptDocument
+from nsqadmin_py.history.saved import SavedDocument
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights, peer_of
 from nsqadmin_py.webhook import Webhook, WebhookError
@@ -37,7 +37,7 @@ class AuditLog:
     def __init__(self, options: NsqadminOptions, log: Log, access: AccessRights, file: HistoryFile) -> None:
         """The trail is kept next to `file`."""
         self.trail = AuditTrail()
-        self._kept = KeptDocument(file, ".audit", self.trail.dump)
+        self._saved = SavedDocument(file, ".audit", self.trail.dump)
         self._log = log
         self._access = access
         self._webhook = Webhook(options.notification_http_endpoint, options)
@@ -46,12 +46,12 @@ class AuditLog:
 
     def open(self) -> None:
         """Load the trail of the last run. Call it after the file is open."""
-        self.trail.load(self._kept.open())
+        self.trail.load(self._saved.open())
 
     def close(self) -> None:
         """Call it before the file is closed."""
         self._greenlet.kill(block=False)
-        self._kept.close()
+        self._saved.close()
 
     def _send_all(self) -> None:
         while True:
@@ -92,7 +92,7 @@ class AuditLog:
         text = f"AUDIT: {action} %s by=%s from=%s result=%s"
         log.info(text, what, _quoted(entry.user), entry.address, _quoted(result))
         self.trail.add(entry)
-        self._kept.changed()
+        self._saved.changed()
         return entry
 
     def notify(self, request: Request, action: str, entry: AuditEntry) -> None:

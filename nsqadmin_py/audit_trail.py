@@ -51,8 +51,8 @@ class AuditEntry:
     @property
     def target(self) -> str:
         """The topic that gets requeued messages; else the topic, `topic/channel`, nsqd or option acted on."""
-        place = "/".join(filter(None, (self.topic, self.channel)))
-        return self.details.get("target") or place or self.node or self.details.get("option", "")
+        name = "/".join(filter(None, (self.topic, self.channel)))
+        return self.details.get("target") or name or self.node or self.details.get("option", "")
 
     def shortened(self) -> AuditEntry:
         """Return the entry with texts of limited length that can be written as JSON."""

@@ -296,11 +296,11 @@ def _check_client_tls(options: NsqadminOptions) -> None:
 
 
 def _check_networks(options: NsqadminOptions) -> None:
-    wanted = {
+    blocks_of = {
         "allow-config-from-cidr": [options.allow_config_from_cidr] if options.allow_config_from_cidr else [],
         "acl-http-header-from": [block for block in options.acl_http_header_from if block != UNIX],
     }
-    for flag, blocks in wanted.items():
+    for flag, blocks in blocks_of.items():
         for block in blocks:
             with bad_options(f"failed to parse --{flag} ({block}) - "):
                 ipaddress.ip_network(block, strict=False)

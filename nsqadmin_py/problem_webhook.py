@@ -13,7 +13,7 @@ from gevent.event import Event
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.reports import ENDED, THE_OTHERS, ProblemReports, Report
 from nsqadmin_py.history.file import HistoryFile
-from nsqadmin_py.history.kept import KeptDocument
+from nsqadmin_py.history.saved import SavedDocument
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.webhook import Webhook, WebhookError
 from nsqd_py.cluster.model import Cluster
@@ -37,14 +37,14 @@ class ProblemWebhook:
         self._log = log
         self._webhook = Webhook(options.attention_http_endpoint, options)
         self._reports = ProblemReports(options.attention_quiet_time_ns / 1e9)
-        self._kept = KeptDocument(file, ".problems", self._reports.dump)
+        self._saved = SavedDocument(file, ".problems", self._reports.dump)
         self._has_news = Event()
         self._is_failing = False
         self._greenlet: gevent.Greenlet[[], None] | None = None
 
     def open(self) -> None:
         if self._webhook:
-            self._reports.load(self._kept.open(), time())
+            self._reports.load(self._saved.open(), time())
             self._greenlet = gevent.spawn(self._send_again_and_again)
 
     def note_round(self, cluster: Cluster, findings: Findings) -> None:
@@ -59,7 +59,7 @@ class ProblemWebhook:
         """Reports that the receiver has not got are sent after the next start."""
         if self._greenlet is not None:
             self._greenlet.kill()
-            self._kept.close()
+            self._saved.close()
 
     # ---- sending
 
@@ -91,12 +91,12 @@ class ProblemWebhook:
                 failure = error
                 if error.is_unclear:
                     self._reports.note_unclear(report)
-                    self._kept.changed()
+                    self._saved.changed()
                 if not error.status:  # the others would wait for the same receiver
                     break
             else:
                 self._reports.note_delivered(report)
-                self._kept.changed()
+                self._saved.changed()
                 self._log.of_clients.info("PROBLEMS: reported %s of %s", report.event, report.key)
         self._note_state(failure)
         return failure is not None

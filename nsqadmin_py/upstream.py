@@ -24,21 +24,23 @@ class TokenRule:
     the cluster's own authority.
     """
 
-    def __init__(self, token: str, places: Iterable[str], *, has_own_authority: bool) -> None:
-        """`places` are `host:port`, or hosts and blocks in CIDR notation, with any port. Raises ValueError.
+    def __init__(self, token: str, addresses: Iterable[str], *, has_own_authority: bool) -> None:
+        """`addresses` are `host:port`, or hosts and blocks in CIDR notation, with any port. Raises ValueError.
 
         has_own_authority  True if HTTPS requests accept only the authorities that the options name
         """
         self._headers = {"Authorization": f"Bearer {token}"}
         self._has_own_authority = has_own_authority
-        named = [place.lower() for place in places]
-        self._blocks = AddressBlocks(place for place in named if "/" in place)
-        self._places = frozenset(place for place in named if "/" not in place)
+        named = [address.lower() for address in addresses]
+        self._blocks = AddressBlocks(address for address in named if "/" in address)
+        self._addresses = frozenset(address for address in named if "/" not in address)
 
     def headers_for(self, url: Url) -> dict[str, str]:
         """Return the headers with the token, or none."""
         host = url.host.lower()
-        is_named = not self._places.isdisjoint((host, join_address(host, url.port))) or host in self._blocks
+        is_named = (
+            not self._addresses.isdisjoint((host, join_address(host, url.port))) or host in self._blocks
+        )
         is_proven = url.is_secure and self._has_own_authority
         return self._headers if is_named or is_proven else {}
 

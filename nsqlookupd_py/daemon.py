@@ -11,8 +11,8 @@ import orjson
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.errors import StartError
-from nsqd_py.net.http import answers
 from nsqd_py.net.http.browsers import KnownHosts
+from nsqd_py.net.http.encoding import refused_connection
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
@@ -41,10 +41,7 @@ from nsqlookupd_py.registry import UNLIMITED, Registry, RegistryLimits
 COLLECT_EVERY = (10_000, 1_000)
 
 # The answers to connections above the limit.
-_REFUSALS: dict[str, Refusal] = {
-    "TCP": lambda: frame(TOO_MANY_CONNECTIONS),
-    "HTTP": answers.refused_connection,
-}
+_REFUSALS: dict[str, Refusal] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": refused_connection}
 
 
 class Nsqlookupd:

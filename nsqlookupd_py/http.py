@@ -12,11 +12,12 @@ import orjson
 
 from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
-from nsqd_py.net.http.answers import Reply, ResponseLimiter
+from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.connection import HttpConnection
 from nsqd_py.net.http.debug import debug_routes, index
 from nsqd_py.net.http.guard import Guard
+from nsqd_py.net.http.limiter import ResponseLimiter
 from nsqd_py.net.http.router import Access, Request, Route, Router
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_valid_name
@@ -27,6 +28,9 @@ from nsqlookupd_py.protocol import Peer
 from nsqlookupd_py.registry import STEP, Registry, TooManyNames
 
 LookupRequest = Request["LookupApi"]
+
+ADMINISTER = Access.ADMINISTER
+STATISTICS = Access.STATISTICS
 
 # An answer with at most this many names takes 1 ms, and is made in the event loop.
 QUICK_NAMES = 2 * STEP
@@ -291,7 +295,6 @@ def _valid_argument(request: LookupRequest, key: str) -> str:
     return name
 
 
-ADMINISTER, STATISTICS = Access.ADMINISTER, Access.STATISTICS
 ROUTES: tuple[Route[LookupApi], ...] = (
     Route("GET", "/ping", ping, STATISTICS, is_hot=True),
     Route("GET", "/info", info, STATISTICS, is_hot=True),

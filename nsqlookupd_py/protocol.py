@@ -46,7 +46,8 @@ class LookupParser:
 
     def next_bytes(self, size: int) -> bytes | None:
         """Return the next bytes; None while fewer have arrived."""
-        start, end = self._position, self._position + size
+        start = self._position
+        end = start + size
         if len(self._buffer) < end:
             return None
         self._position = end

@@ -26,16 +26,16 @@ _SEVERAL = " (may be given several times)"
 # What a metric of some types has at the end of its name.
 _SUFFIXES = {"counter": "_total", "info": "_info"}
 
-# The modules in which the tools declare their settings, as `PROGRAM`.
+# The modules that declare the tools, as `PROGRAM`.
 _TOOLS = (
-    "nsq_tools.tail",
-    "nsq_tools.cat",
-    "nsq_tools.stat",
-    "nsq_tools.to_file",
-    "nsq_tools.to_nsq",
-    "nsq_tools.to_http",
-    "nsq_tools.nsq_to_nsq",
-    "nsq_spark.replay",
+    "nsq_tools.tail.program",
+    "nsq_tools.cat.program",
+    "nsq_tools.stat.program",
+    "nsq_tools.to_file.program",
+    "nsq_tools.to_nsq.program",
+    "nsq_tools.to_http.program",
+    "nsq_tools.nsq_to_nsq.program",
+    "nsq_spark.replay.options",
 )
 # The daemons: package, name of the declaration, reference page.
 _DAEMONS = (
@@ -73,8 +73,8 @@ def printed_files() -> Iterator[tuple[Path, str]]:
 
 def programs() -> Iterator[Program[Any]]:
     """Yield the declarations of all tools, in the order in which the documentation names them."""
-    for package in _TOOLS:
-        yield import_module(f"{package}.options").PROGRAM
+    for module in _TOOLS:
+        yield import_module(module).PROGRAM
 
 
 def page(program: Program[Any]) -> str:

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run nsq-tail until it ends. Return the exit status."""
     begin()  # before the imports, which take most of the start
     from nsq_apps.starting import run_tool
-    from nsq_tools.tail.options import PROGRAM
+    from nsq_tools.tail.program import PROGRAM
 
     return run_tool(PROGRAM, _check, _run, argv)
 

@@ -18,7 +18,7 @@ MOST_LISTED = 200
 GROUPED_FROM = 4
 # A kind with more causes is one row.
 MOST_CAUSES = 5
-# The most problems that a row names, and that are kept of a kind; the others are only counted.
+# The most problems that a row names, and that are retained of a kind; the others are only counted.
 MOST_NAMED = 50
 MOST_OF_KIND = 1000
 # The most problems of one kind that a badge describes.
@@ -30,12 +30,12 @@ _RANKS = {kind: (SEVERITIES.index(info.severity), rank) for rank, (kind, info) i
 class FoundProblems:
     """The problems of a round.
 
-    kept    at most `MOST_OF_KIND` of each kind
+    retained    at most `MOST_OF_KIND` of each kind
     counts  the number of each kind
     """
 
     def __init__(self, problems: Iterable[Problem] = ()) -> None:
-        self.kept: list[Problem] = []
+        self.retained: list[Problem] = []
         self.counts: Counter[str] = Counter()
         for problem in problems:
             self.add(problem)
@@ -43,7 +43,7 @@ class FoundProblems:
     def add(self, problem: Problem) -> None:
         self.counts[problem.kind] += 1
         if self.counts[problem.kind] <= MOST_OF_KIND:
-            self.kept.append(problem)
+            self.retained.append(problem)
 
 
 def settled(
@@ -54,11 +54,11 @@ def settled(
         return found, {}
     begins: dict[str, float] = {}
     lasting = FoundProblems()
-    for problem in found.kept:
+    for problem in found.retained:
         wait_s = LISTED_AFTER_S.get(problem.kind, 0.0)
         begin_s = before.begins.get(problem.key, time_s)
         if problem.key in before.began or not wait_s or time_s - begin_s >= wait_s:
-            lasting.kept.append(problem)
+            lasting.retained.append(problem)
         else:
             begins[problem.key] = begin_s
             found.counts[problem.kind] -= 1
@@ -88,9 +88,9 @@ class Attention:
         found, self.begins = settled(found, time_s, before)
         self.began: dict[str, tuple[float, bool]] = {
             one.key: known.get(one.key) or (one.since_s or time_s, has_begun or one.since_s > 0)
-            for one in found.kept
+            for one in found.retained
         }
-        worst_first = sorted(found.kept, key=lambda one: (_RANKS[one.kind], -one.weight, one.key))
+        worst_first = sorted(found.retained, key=lambda one: (_RANKS[one.kind], -one.weight, one.key))
         self.listed = [Listed(problem, *self.began[problem.key]) for problem in worst_first]
         self.counts = found.counts
         self.more = self.counts - Counter(dict.fromkeys(KINDS, MOST_OF_KIND))
@@ -167,9 +167,9 @@ def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
     """Return one row for several problems, the worst first."""
     first = min(entries, key=lambda entry: entry.since_s)
     problem = entries[0].problem
-    place = "/".join(filter(None, (problem.topic, problem.channel))) or problem.node
+    name = "/".join(filter(None, (problem.topic, problem.channel))) or problem.node
     return listed_json(entries[0]) | {
-        "text": f"the worst is {place}: {problem.text}",
+        "text": f"the worst is {name}: {problem.text}",
         "since_s": first.since_s,
         "is_since_exact": first.is_exact,
         "cause": cause,
@@ -205,11 +205,11 @@ def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[
     badges: dict[str, Json] = {}
     for problem in problems:
         kind = KINDS[problem.kind]
-        place = f"{problem.channel}: " if is_topic and problem.channel else ""
-        word = f"channel {kind.word}" if place and problem.kind == "paused" else kind.word
+        prefix = f"{problem.channel}: " if is_topic and problem.channel else ""
+        word = f"channel {kind.word}" if prefix and problem.kind == "paused" else kind.word
         badge = badges.setdefault(
             word, {"kind": problem.kind, "severity": kind.severity, "word": word, "texts": []}
         )
         if len(badge["texts"]) < _MOST_TEXTS:
-            badge["texts"].append(f"{place}{problem.text}.")
+            badge["texts"].append(f"{prefix}{problem.text}.")
     return list(badges.values())

@@ -10,7 +10,7 @@ from nsqadmin_py.cluster.attention import Attention, FoundProblems
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.finding import problems
-from nsqd_py.cluster.problems.limits import DEFAULT_LIMITS, Limits
+from nsqd_py.cluster.problems.limits import Limits
 from nsqd_py.cluster.problems.of_nodes import is_only_draining
 from nsqd_py.cluster.problems.trends import Trends
 from nsqd_py.cluster.roles import without_counts
@@ -28,7 +28,7 @@ class Findings:
     trends: Trends = field(default_factory=Trends)
     attention: Attention = field(default_factory=lambda: Attention(FoundProblems(), 0.0))
     time_s: float = 0.0
-    limits: Limits = DEFAULT_LIMITS
+    limits: Limits = field(default_factory=Limits)
 
     def note_round(self, cluster: Cluster, now_s: float, time_s: float, pace: Pace = iter) -> None:
         """Take a round of the cluster. `now_s` is on its clock, `time_s` is since the epoch.

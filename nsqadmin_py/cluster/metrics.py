@@ -6,20 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nsqd_py.cluster.counts import ChannelCounts, Rates, TopicCounts
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.states import FAILED
 from nsqd_py.cluster.roles import KnownStandby, Pair, Trouble, troubles
-from nsqd_py.cluster.statistics import (
-    MILLI,
-    ChannelCounts,
-    Latency,
-    Numbers,
-    Part,
-    Rates,
-    Sum,
-    TopicCounts,
-    TopicPart,
-)
+from nsqd_py.cluster.statistics import MILLI, Latency, Numbers, Part, Sum, TopicPart
 
 Json = dict[str, Any]
 

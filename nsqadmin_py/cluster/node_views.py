@@ -7,10 +7,10 @@ from heapq import nsmallest
 from nsqadmin_py.cluster.last_known import LastKnown, NodeMemory
 from nsqadmin_py.cluster.metrics import Json, Roles, View, latency_json, node_metrics_json, part_metrics_json
 from nsqadmin_py.refusals import NotThere
+from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems import states
 from nsqd_py.cluster.problems.of_nodes import is_planned
-from nsqd_py.cluster.statistics import ChannelCounts
 from nsqd_py.cluster.values import Pace
 
 # The topics that the row of an nsqd names.

@@ -25,12 +25,13 @@ from nsqadmin_py.cluster.metrics import (
 )
 from nsqadmin_py.cluster.node_views import tombstones_of, version_of
 from nsqadmin_py.refusals import NotThere, Query, choice_of, number_of
+from nsqd_py.cluster.counts import ChannelCounts, Rates
 from nsqd_py.cluster.model import Cluster, Node, totals
 from nsqd_py.cluster.problems import states
 from nsqd_py.cluster.problems.of_channels import DEAD, waiting_dead_letters
 from nsqd_py.cluster.problems.of_nodes import is_planned
 from nsqd_py.cluster.roles import KnownStandby
-from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Part, Rates, Sum, TopicRow
+from nsqd_py.cluster.statistics import ChannelRow, Part, Sum, TopicRow
 from nsqd_py.cluster.values import Pace
 
 DEFAULT_LIMIT = 100
@@ -273,8 +274,8 @@ def _matching(cluster: Cluster, page: Page, findings: Findings, node: str) -> It
     for topic, of_topic in topics.items():
         channels = of_topic.channels.items()
         if page.only_problems and not node:
-            wanted = {problem.channel for problem in findings.attention.of_topic(topic)}
-            channels = [(name, row) for name, row in channels if name in wanted]
+            named = {problem.channel for problem in findings.attention.of_topic(topic)}
+            channels = [(name, row) for name, row in channels if name in named]
         for name, row in channels:
             if page.finds(topic, name):
                 yield _Found(topic, name, row)

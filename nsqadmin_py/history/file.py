@@ -3,7 +3,7 @@
     nsqadmin-history 2 <crc32c of the rest, 8 hex digits>\\n
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
-The head has for each ring its place, its first and last step, and the size of its values in bytes. It also
+The head has for each ring its offset, its first and last step, and the size of its values in bytes. It also
 has the last known states of nsqds.
 
 Next to it are small files of JSON, such as `nsqadmin-history.db.audit`, which are replaced soon after each

@@ -51,7 +51,7 @@ class Ring:
             self.first = step - self.capacity + 1
 
     def _spread(self, values: array[float]) -> array[float]:
-        """Return the values of all known steps in the places of their steps."""
+        """Return the values of all known steps in the positions of their steps."""
         spread = array(FLOAT, [nan]) * self.capacity
         start = self.first % self.capacity
         to_the_end = values[: self.capacity - start]

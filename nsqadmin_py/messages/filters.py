@@ -18,7 +18,7 @@ _EXPRESSION_BYTES = 256 * 1024
 
 
 class MessageFilter:
-    """Chooses bodies. Without any field, all of them are wanted."""
+    """Chooses bodies. Without any field, all of them are chosen."""
 
     def __init__(self, text: str = "", regex: str = "", path: str = "") -> None:
         """Raises BadFilter."""

@@ -79,15 +79,15 @@ def parse_json_path(text: str) -> JsonPath:
 def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
     if not text:
         raise BadFilter(f"there is no value behind {sign}")
-    wanted = _literal(text)
+    expected = _literal(text)
     if sign == "~":
-        part = wanted if isinstance(wanted, str) else text
+        part = expected if isinstance(expected, str) else text
         return lambda value: isinstance(value, str) and part in value
     if sign == "!=":
-        return lambda value: not _is_equal(value, wanted)
+        return lambda value: not _is_equal(value, expected)
     if order := _ORDERS.get(sign):
-        return lambda value: _is_comparable(value, wanted) and order(value, wanted)
-    return lambda value: _is_equal(value, wanted)
+        return lambda value: _is_comparable(value, expected) and order(value, expected)
+    return lambda value: _is_equal(value, expected)
 
 
 def _literal(text: str) -> Any:
@@ -97,12 +97,12 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _is_equal(value: Any, wanted: Any) -> bool:
+def _is_equal(value: Any, expected: Any) -> bool:
     """Compare as JSON does: true is not 1."""
-    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+    return bool(value == expected) and isinstance(value, bool) == isinstance(expected, bool)
 
 
-def _is_comparable(value: Any, wanted: Any) -> bool:
-    if isinstance(value, bool) or isinstance(wanted, bool):
+def _is_comparable(value: Any, expected: Any) -> bool:
+    if isinstance(value, bool) or isinstance(expected, bool):
         return False
-    return any(isinstance(value, kind) and isinstance(wanted, kind) for kind in (int | float, str))
+    return any(isinstance(value, kind) and isinstance(expected, kind) for kind in (int | float, str))

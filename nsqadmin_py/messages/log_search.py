@@ -94,7 +94,7 @@ def _checked() -> Iterator[None]:
 class LogPage:
     """A part of the log.
 
-    messages         the wanted messages, see `rows.shown`, with `seq`, and `due` if they were deferred
+    messages         the requested messages, see `rows.shown`, with `seq`, and `due` if they were deferred
     next_seq         where the search goes on
     prev_seq         where a search backwards goes on: it has looked at all messages from this number on
     searched_count   messages that were looked at
@@ -116,19 +116,21 @@ class LogPage:
 
 
 class LogSearch:
-    """A search from a place of the log on. It ends with `limit` messages, a late source, or the log.
+    """A search from a position of the log on. It ends with `limit` messages, a late source, or the log.
 
     is_over  True if it has looked at all messages before the number `end`
     """
 
-    def __init__(self, source: LogSource, wanted: MessageFilter, limit: int, end: int = sys.maxsize) -> None:
+    def __init__(
+        self, source: LogSource, message_filter: MessageFilter, limit: int, end: int = sys.maxsize
+    ) -> None:
         self.page = LogPage()
         self.is_over = False
         self._source = source
         self._end = end
-        self._wanted = wanted
+        self._filter = message_filter
         self._limit = limit
-        self._room_bytes = _MOST_SHOWN_BYTES
+        self._left_bytes = _MOST_SHOWN_BYTES
         self._is_full = False
 
     def run(self, start: dict[str, str]) -> LogPage:
@@ -166,12 +168,12 @@ class LogSearch:
         if first >= after:
             return not self.is_over
         page.first_timestamp = page.first_timestamp or batch.timestamp_ns
-        if not self._wanted.may_match(batch.body):
+        if not self._filter.may_match(batch.body):
             self._pass(batch, after, after - first)
             return not (self.is_over or self._source.is_late())
         for index in range(first, after):
             body = batch.message(index)
-            if self._wanted.matches(body) and not self._keep(batch, index, body):
+            if self._filter.matches(body) and not self._keep(batch, index, body):
                 self.is_over = False
                 return False
             self._pass(batch, index + 1, 1)
@@ -197,8 +199,8 @@ class LogSearch:
         if batch.due_ns:
             message["due"] = batch.due_ns
         row = shown(message, body)
-        self._room_bytes -= _shown_bytes(row)
-        if self._room_bytes < 0 and self.page.messages:
+        self._left_bytes -= _shown_bytes(row)
+        if self._left_bytes < 0 and self.page.messages:
             self._is_full = True
             return False
         self.page.messages.append(row)
@@ -206,17 +208,17 @@ class LogSearch:
         return True
 
 
-def search_back(source: LogSource, wanted: MessageFilter, limit: int, end: int) -> LogPage:
-    """Return the last `limit` wanted messages before the number `end`, or fewer if it is late.
+def search_back(source: LogSource, message_filter: MessageFilter, limit: int, end: int) -> LogPage:
+    """Return the last `limit` requested messages before the number `end`, or fewer if it is late.
 
     Raises UpstreamError.
     """
     found = LogPage(next_seq=end, prev_seq=end)
     window = _FIRST_WINDOW
-    room_bytes = _MOST_SHOWN_BYTES
-    while len(found.messages) < limit and room_bytes > 0 and end > 0 and not source.is_late():
+    left_bytes = _MOST_SHOWN_BYTES
+    while len(found.messages) < limit and left_bytes > 0 and end > 0 and not source.is_late():
         low = max(0, end - window)
-        search = LogSearch(source, wanted, sys.maxsize, end)
+        search = LogSearch(source, message_filter, sys.maxsize, end)
         part = search.run({"seq": str(low)})
         if not search.is_over:  # there is too little time or room for the whole window
             if window == 1:
@@ -227,7 +229,7 @@ def search_back(source: LogSource, wanted: MessageFilter, limit: int, end: int) 
         found.first_timestamp = part.first_timestamp or found.first_timestamp
         found.last_timestamp = found.last_timestamp or part.last_timestamp
         rows = part.messages[-(limit - len(found.messages)) :]
-        room_bytes -= sum(map(_shown_bytes, rows))
+        left_bytes -= sum(map(_shown_bytes, rows))
         found.messages = rows + found.messages
         end = low
         window = min(2 * window, _LARGEST_WINDOW)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from werkzeug.wrappers import Request
 
@@ -58,7 +58,7 @@ class ActionRequest(NamedTuple):
         return {"topic": self.topic, "channel": self.channel, "node": self.node, **more}
 
     @property
-    def place(self) -> dict[str, str]:
+    def channel_query(self) -> dict[str, str]:
         """The query that names the channel."""
         return {"topic": self.topic, "channel": self.channel}
 
@@ -90,7 +90,7 @@ class Actions(Handlers):
         target = text_of(order.more, "target")
         if target:
             self.access.check_action(request, target, PUBLISH)
-        handler = _HANDLERS.get(order.action)
+        handler = self._handlers.get(order.action)
         if handler is None:
             raise RequestRefused(400, "INVALID_ACTION")
         try:
@@ -139,7 +139,7 @@ class Actions(Handlers):
         to = _text(order, "to")
 
         def seek(address: str) -> Statistics:
-            body = self.upstream.post(address, "/channel/seek", {**order.place, "to": to})
+            body = self.upstream.post(address, "/channel/seek", {**order.channel_query, "to": to})
             return parsed(address, body) if body else {}
 
         addresses = ask_nodes(self.cluster, order.topic, order.channel, order.node)
@@ -188,7 +188,7 @@ class Actions(Handlers):
         channel = order.channel or self._channel_of_dead_letters(order.topic)
         _check_name("CHANNEL", channel)
         addresses = ask_nodes(self.cluster, order.topic, "", order.node)
-        source = order._replace(channel=channel).place
+        source = order._replace(channel=channel).channel_query
         return Requeueing(self.upstream, source, target).all(addresses, limit)
 
     def _channel_of_dead_letters(self, topic: str) -> str:
@@ -202,12 +202,14 @@ class Actions(Handlers):
     def _requeue_message(self, order: ActionRequest) -> Result:
         """Publish one waiting message to the topic `target`, and finish it."""
         seq, message_id = self._message_of(order)
-        return Requeueing(self.upstream, order.place, _target(order)).one(order.node, seq, message_id)
+        return Requeueing(self.upstream, order.channel_query, _target(order)).one(order.node, seq, message_id)
 
     def _discard_message(self, order: ActionRequest) -> Result:
         """Finish one waiting message without delivering it."""
         seq, message_id = self._message_of(order)
-        self.upstream.post(order.node, "/channel/finish", {**order.place, "seq": str(seq), "id": message_id})
+        self.upstream.post(
+            order.node, "/channel/finish", {**order.channel_query, "seq": str(seq), "id": message_id}
+        )
         return {"node": order.node}
 
     def _message_of(self, order: ActionRequest) -> tuple[int, str]:
@@ -242,20 +244,20 @@ class Actions(Handlers):
             raise upstream_failed(f"{reason_of(error)}{hint}") from error
         return {"node": order.node, "answer": answer}
 
-
-_HANDLERS: dict[str, Callable[[Actions, ActionRequest], Result]] = {
-    "create": Actions._create,
-    "delete": Actions._delete,
-    **dict.fromkeys(_PASSED, Actions._pass),
-    "tombstone": Actions._tombstone,
-    "seek": Actions._seek,
-    "publish": Actions._publish,
-    "requeue_dead_letters": Actions._requeue_dead_letters,
-    "requeue_message": Actions._requeue_message,
-    "discard_message": Actions._discard_message,
-    "dismiss": Actions._dismiss,
-    "promote": Actions._promote,
-}
+    # By the name of the action.
+    _handlers: ClassVar[dict[str, Callable[[Actions, ActionRequest], Result]]] = {
+        "create": _create,
+        "delete": _delete,
+        **dict.fromkeys(_PASSED, _pass),
+        "tombstone": _tombstone,
+        "seek": _seek,
+        "publish": _publish,
+        "requeue_dead_letters": _requeue_dead_letters,
+        "requeue_message": _requeue_message,
+        "discard_message": _discard_message,
+        "dismiss": _dismiss,
+        "promote": _promote,
+    }
 
 
 def _order(document: dict[str, Any]) -> ActionRequest:

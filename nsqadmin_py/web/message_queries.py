@@ -65,7 +65,7 @@ class MessageQueries(Handlers):
 
     def peek(self, request: Request, topic: str, channel: str) -> Statistics:
         """Return messages of each nsqd that are in one state; queued ones in the order of their delivery."""
-        wanted = _filter_of(request)
+        message_filter = _filter_of(request)
         count = number_of(request.args, "n", _DEFAULT_MESSAGES, _MOST_MESSAGES)
         nodes = self._peek(request, topic, channel, count)
         for node in nodes:
@@ -73,7 +73,7 @@ class MessageQueries(Handlers):
             if answer is not None:
                 rows = rows_in(answer, "messages")[:count]
                 answer["searched_count"] = len(rows)
-                answer["messages"] = _matching(rows, wanted)
+                answer["messages"] = _matching(rows, message_filter)
         return {"nodes": nodes}
 
     def queued_body(self, request: Request, topic: str, channel: str, message: str) -> Response:
@@ -99,11 +99,11 @@ class MessageQueries(Handlers):
     def in_log(self, request: Request, topic: str) -> Statistics:
         """Return messages that the log of each nsqd has.
 
-        The first ones from the number `seq` or the place `from` on, or the last ones before the number
-        `before` or the place `until`. A place is a time, `earliest` or `latest`; `from=latest` is the same as
+        The first ones from the number `seq` or the position `from` on, or the last ones before the number
+        `before` or the position `until`. A position is a time, `earliest` or `latest`; `from=latest` is the same as
         `until=latest`.
         """
-        wanted = _filter_of(request)
+        message_filter = _filter_of(request)
         limit = max(1, number_of(request.args, "limit", _DEFAULT_LISTED, _MOST_MESSAGES))
         start, end = _range_of(request.args)
         addresses = ask_nodes(self.cluster, topic, "", request.args.get("node", ""))
@@ -113,9 +113,9 @@ class MessageQueries(Handlers):
             source = self._source(address, topic, late_s)
             with self.searches:
                 if start is not None:
-                    return vars(LogSearch(source, wanted, limit).run(start))
+                    return vars(LogSearch(source, message_filter, limit).run(start))
                 before = end if isinstance(end, int) else first_seq_of(source.read(end))
-                return vars(search_back(source, wanted, limit, before))
+                return vars(search_back(source, message_filter, limit, before))
 
         return {"nodes": answer_of_each(self.cluster, addresses, search)}
 
@@ -174,9 +174,11 @@ class MessageQueries(Handlers):
         return {"letters": letters}
 
 
-def _read_log(upstream: Upstream, address: str, topic: str, most_bytes: int, place: dict[str, str]) -> bytes:
+def _read_log(
+    upstream: Upstream, address: str, topic: str, most_bytes: int, position: dict[str, str]
+) -> bytes:
     """Return records of the log of a topic. Raises UpstreamError."""
-    query = {"topic": topic, "max_bytes": str(most_bytes), **place}
+    query = {"topic": topic, "max_bytes": str(most_bytes), **position}
     with upstream.answer() as answer:
         return upstream.get_bytes(answer, address, "/topic/read", query)
 
@@ -202,13 +204,15 @@ def _filter_of(request: Request) -> MessageFilter:
         raise RequestRefused(400, f"INVALID_ARG_{error.name.upper()}", reason=str(error)) from error
 
 
-def _matching(rows: list[Mapping[str, Any]], wanted: MessageFilter) -> list[Statistics]:
-    """Return the wanted messages of an answer to /channel/peek as the page gets them."""
+def _matching(rows: list[Mapping[str, Any]], message_filter: MessageFilter) -> list[Statistics]:
+    """Return the requested messages of an answer to /channel/peek as the page gets them."""
     found: list[Statistics] = []
 
     def match() -> None:
         found.extend(
-            shown(row, body) for row, body in ((row, body_of(row)) for row in rows) if wanted.matches(body)
+            shown(row, body)
+            for row, body in ((row, body_of(row)) for row in rows)
+            if message_filter.matches(body)
         )
 
     in_thread(gevent.get_hub().threadpool, match)

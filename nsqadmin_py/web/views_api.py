@@ -180,9 +180,9 @@ class ViewsApi(Handlers):
         limit = number_of(query, "limit", _AUDIT_LIMIT, MOST_ENTRIES)
         only_failed = choice_of(query, "only", ("", "failed")) != ""
         fields = {name: query[name] for name in _AUDIT_FIELDS if query.get(name)}
-        wanted = AuditQuery(query.get("search", "")[:_MOST_SEARCH], fields, only_failed)
+        asked = AuditQuery(query.get("search", "")[:_MOST_SEARCH], fields, only_failed)
         is_admin = self.access.is_admin(request)
-        found = list(self.audit_log.trail.find(wanted, self.access.scope(request), sees_addresses=is_admin))
+        found = list(self.audit_log.trail.find(asked, self.access.scope(request), sees_addresses=is_admin))
         return {
             "time": time(),
             "total": len(found),
@@ -287,8 +287,8 @@ class Metrics(Handlers):
         listed = gauge("nsqadmin_problem", "1 for each problem under Attention.", *labels)
         for entry in attention.listed:
             problem = entry.problem
-            place = map(one_line, (problem.topic, problem.channel, problem.node))
-            listed.labels(problem.kind, KINDS[problem.kind].severity, *place).set(1)
+            names = map(one_line, (problem.topic, problem.channel, problem.node))
+            listed.labels(problem.kind, KINDS[problem.kind].severity, *names).set(1)
         return uncached(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
 
     def _states(self) -> Counter[str]:

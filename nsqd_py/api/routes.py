@@ -6,19 +6,19 @@ from functools import partial
 
 from nsqd_py.api import handlers, log_handlers
 from nsqd_py.broker.broker import Broker
-from nsqd_py.net.http import answers
 from nsqd_py.net.http.debug import debug_routes, index
+from nsqd_py.net.http.failures import INTERNAL_ERROR
 from nsqd_py.net.http.router import Access, BodyRule, Route, Router
 from nsqd_py.server.options import NsqdOptions
 
 MESSAGE: BodyRule[Broker] = BodyRule(
-    lambda broker: broker.options.max_msg_size, "MSG_TOO_BIG", answers.INTERNAL_ERROR
+    lambda broker: broker.options.max_msg_size, "MSG_TOO_BIG", INTERNAL_ERROR
 )
 OPTION: BodyRule[Broker] = BodyRule(
-    lambda broker: broker.options.max_msg_size, "INVALID_VALUE", answers.INTERNAL_ERROR
+    lambda broker: broker.options.max_msg_size, "INVALID_VALUE", INTERNAL_ERROR
 )
 MESSAGES: BodyRule[Broker] = BodyRule(
-    lambda broker: broker.options.max_body_size, "BODY_TOO_BIG", answers.INTERNAL_ERROR
+    lambda broker: broker.options.max_body_size, "BODY_TOO_BIG", INTERNAL_ERROR
 )
 
 # A longer body of /mpub is converted in a greenlet. Lines of one byte take 0.06 ms a KiB, larger messages much less.

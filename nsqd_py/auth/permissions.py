@@ -152,10 +152,8 @@ def compile_rules(
         return found
 
     for grant in grants:
-        topic, *channels = (
-            expression("topic", grant.topic),
-            *(expression("channel", each) for each in grant.channels),
-        )
+        topic = expression("topic", grant.topic)
+        channels = [expression("channel", each) for each in grant.channels]
         yield AuthRule(topic, channels, frozenset(grant.permissions))
 
 

@@ -21,6 +21,9 @@ MAX_ANSWER_BYTES = 1024 * 1024
 # Statuses from 400 on that say nothing about the client: the request took too long, or there were too many.
 _TRY_LATER = frozenset((408, 425, 429))
 
+MOST_AT_A_TIME = 8
+PAUSE_AFTER_FAILURE_S = 1.0
+
 
 class NoAuthorization(Exception):
     """No auth server gave a valid answer; str(error) has the reason of each. Clients must not see it.
@@ -137,10 +140,6 @@ def authorization(document: Any) -> Authorization:
     answer = read_answer(document)
     rules = list(compile_rules(answer.grants, WorkSlices(ONE_ROUND_S).sleep_if_due))
     return Authorization(answer.ttl_s, answer.identity, answer.identity_url, rules)
-
-
-MOST_AT_A_TIME = 8
-PAUSE_AFTER_FAILURE_S = 1.0
 
 
 class Renewals:

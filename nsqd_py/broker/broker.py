@@ -27,8 +27,8 @@ from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics
-from nsqd_py.net.http.answers import ResponseLimiter
 from nsqd_py.net.http.browsers import KnownHosts
+from nsqd_py.net.http.limiter import ResponseLimiter
 from nsqd_py.net.limits import Connections
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues.alarms import Alarms

@@ -62,10 +62,10 @@ def parse_address(text: str) -> Address:
 
 
 def _parse_url(text: str) -> Address:
-    place = text.removeprefix(URL_PREFIX).removesuffix("/")
-    _, separator, port = place.rpartition(":")
+    host_port = text.removeprefix(URL_PREFIX).removesuffix("/")
+    _, separator, port = host_port.rpartition(":")
     has_port = bool(separator) and not port.endswith("]")
-    return parse_address(place if has_port else f"{place}:{_DEFAULT_PORT}")
+    return parse_address(host_port if has_port else f"{host_port}:{_DEFAULT_PORT}")
 
 
 def address_list(addresses: str | Iterable[str]) -> list[str]:
@@ -98,7 +98,7 @@ class Discovery:
         self._answers: dict[str, tuple[str, ...]] = {}
 
     @property
-    def wanted(self) -> dict[str, None]:
+    def needed(self) -> dict[str, None]:
         """Return every address once, beginning with those that were named."""
         return dict.fromkeys(chain(self._direct, *self._answers.values()))
 

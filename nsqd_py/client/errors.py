@@ -8,6 +8,9 @@ from typing import Self
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.outgoing import BadName as BadName
 
+# After these errors nsqd keeps the connection.
+_HARMLESS = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
+
 
 class NsqClientError(NsqdError):
     """Base of all errors of `nsqd_py.client`."""
@@ -104,7 +107,3 @@ class NsqdSaid(AtAddress):
 
 class PublishFailed(NsqdSaid):
     """nsqd did not store a message."""
-
-
-# After these errors nsqd keeps the connection.
-_HARMLESS = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))

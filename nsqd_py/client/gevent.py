@@ -135,7 +135,6 @@ class Greenlets(Backend):
     def __init__(self) -> None:
         self._hub = gevent.get_hub()
         self._slice_ends_s = 0.0
-        self.yield_if_due: Callable[[], None] | None = self._yield_if_due
 
     def make_lock(self) -> Any:
         return WaitLock()
@@ -163,7 +162,7 @@ class Greenlets(Backend):
             )
         refuse_in_event_loop(method)
 
-    def _yield_if_due(self) -> None:
+    def yield_if_due(self) -> None:
         if monotonic() > self._slice_ends_s:
             # `sleep(0)` may return 50 times before the loop looks at its sockets; a timer returns after it.
             timer = self._hub.loop.timer(0.0)
@@ -178,13 +177,13 @@ class Greenlets(Backend):
         target = literal_target(*address)
         if target is None:
             return super().create_connection(address, timeout_s, source)
-        family, place = target
+        family, socket_address = target
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.settimeout(timeout_s)
             if source is not None:
                 sock.bind(source)
-            sock.connect(place)
+            sock.connect(socket_address)
         except BaseException:  # also a gevent time-out, which is no Exception
             sock.close()
             raise
@@ -253,7 +252,7 @@ class Producer(producer.Producer):
             super()._wake_io()
         else:
             self._is_asleep = False
-            self._core.kept = self
+            self._core.held = self
             gevent.get_hub().loop.run_callback(self._send)
 
     def _send(self) -> None:

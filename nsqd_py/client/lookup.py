@@ -57,7 +57,7 @@ def _parts(address: object) -> SplitResult:
     if not isinstance(address, str):
         kind = type(address).__name__
         raise BadClientOption(f"an address is a str such as '127.0.0.1:4161', not {kind}: {address!r}")
-    scheme, separator, place = address.rpartition("://")
+    scheme, separator, host_port = address.rpartition("://")
     if separator and scheme not in _SCHEMES:
         raise BadClientOption(
             f"{hidden_url(address)}: the address of an nsqlookupd is host:port or http://host:port, not {scheme}://"
@@ -68,9 +68,9 @@ def _parts(address: object) -> SplitResult:
         is_good = is_good and (":" in (parts.hostname or "") or is_host(parts.hostname or ""))
     except ValueError:
         is_good = False
-    if not is_good and place and ":" not in place:
+    if not is_good and host_port and ":" not in host_port:
         raise BadClientOption(
-            f"{hidden_url(address)} has no port: nsqlookupd needs host:port, as in {place}:4161"
+            f"{hidden_url(address)} has no port: nsqlookupd needs host:port, as in {host_port}:4161"
         )
     if not is_good:
         raise BadClientOption(

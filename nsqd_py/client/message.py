@@ -265,9 +265,9 @@ class MessageBatch:
         return ids
 
     def _take(self, ids: Collection[bytes]) -> None:
-        wanted = set(ids)
+        requested = set(ids)
         open_ids = self._open_set()
-        taken = self._taken(ids) if len(wanted) == len(ids) and wanted <= open_ids else []
+        taken = self._taken(ids) if len(requested) == len(ids) and requested <= open_ids else []
         if len(taken) < len(ids):
             open_ids.update(taken)
             raise AlreadyAnswered("a message was answered before, is here twice, or is of another batch")

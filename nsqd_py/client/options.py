@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.net.addresses import parse_host_port
 from nsqd_py.settings.durations import SECOND_NS, format_duration, parse_duration
-from nsqd_py.settings.types import OPENSSL_DEFAULT, TLS_LEVELS, parse_bool
+from nsqd_py.settings.types import OPENSSL_DEFAULT, TLS_LEVELS
+from nsqd_py.settings.values import parse_bool
 from nsqd_py.version import PROJECT_VERSION
 
 if TYPE_CHECKING:

@@ -20,6 +20,8 @@ from weakref import ref
 from nsqd_py.client.errors import BadClientOption, WrongPlace
 from nsqd_py.runtime.logs.lines import LineWriter
 
+EXIT_S = 5.0  # how long the end of the process waits for what is not stored yet, and for handlers
+
 
 class ProcessHooks:
     """An object that must be reset in a child process, and closed when the process ends, unless that was done before."""
@@ -35,9 +37,6 @@ class ProcessHooks:
         """Close, and wait at most `left_s`, which all objects share."""
 
 
-EXIT_S = 5.0  # how long the end of the process waits for what is not stored yet, and for handlers
-
-
 class _Registry:
     """Weak references to objects, without callbacks such as those of a WeakSet, in which Ctrl-C would be lost."""
 
@@ -46,7 +45,8 @@ class _Registry:
         self._most = 100
 
     def __iter__(self) -> Iterator[ProcessHooks]:
-        return iter([one for one_ref in list(self._refs.values()) if (one := one_ref()) is not None])
+        ones = [one_ref() for one_ref in list(self._refs.values())]
+        return iter([one for one in ones if one is not None])
 
     def add(self, one: ProcessHooks) -> None:
         self._refs[id(one)] = ref(one)
@@ -63,19 +63,20 @@ class _Registry:
         self._refs.pop(id(one), None)
 
 
-_AFTER_FORK, _AT_EXIT = _Registry(), _Registry()
+_reset_in_children = _Registry()
+_closed_at_exit = _Registry()
 _finalizing_pid = 0
 
 
 def call_after_fork(one: ProcessHooks) -> None:
     """Call its `_after_fork` in every child process while the object exists."""
-    _AFTER_FORK.add(one)
+    _reset_in_children.add(one)
 
 
 def close_at_exit(one: ProcessHooks) -> None:
     """Close it when the process ends, unless the object is gone by then."""
     global _finalizing_pid
-    _AT_EXIT.add(one)
+    _closed_at_exit.add(one)
     if "multiprocessing.util" in sys.modules and _finalizing_pid != os.getpid():
         from multiprocessing import process, util
 
@@ -87,8 +88,8 @@ def close_at_exit(one: ProcessHooks) -> None:
 
 def forget(one: ProcessHooks) -> None:
     """Note that it is closed."""
-    _AT_EXIT.discard(one)
-    _AFTER_FORK.discard(one)
+    _closed_at_exit.discard(one)
+    _reset_in_children.discard(one)
 
 
 def warn_of_dropped(name: str) -> None:
@@ -97,15 +98,15 @@ def warn_of_dropped(name: str) -> None:
 
 
 def _after_fork() -> None:
-    for one in list(_AFTER_FORK):
-        _AT_EXIT.discard(one)  # nothing is open here
+    for one in list(_reset_in_children):
+        _closed_at_exit.discard(one)  # nothing is open here
         one._after_fork()
 
 
 def _at_exit() -> None:
     """Close all objects together: however many there are, this takes little more than EXIT_S."""
     deadline_s = monotonic() + EXIT_S
-    ones = list(_AT_EXIT)
+    ones = list(_closed_at_exit)
     for one in ones:
         one._begin_at_exit()
     for one in ones:

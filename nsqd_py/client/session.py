@@ -31,6 +31,18 @@ _SECOND_MS = 1000
 _OFF_MS = -1
 _AUTH_CODES = frozenset(("E_AUTH_FAILED", "E_AUTH_ERROR", "E_AUTH_DISABLED", "E_UNAUTHORIZED"))
 
+_IDENTITY_FIELDS: dict[str, Kind] = {
+    "max_rdy_count": INT64,
+    "msg_timeout": INT64,
+    "max_msg_timeout": INT64,
+    "tls_v1": bool,
+    "deflate": bool,
+    "deflate_level": INT64,
+    "snappy": bool,
+    "auth_required": bool,
+    "http_port": INT64,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
@@ -49,19 +61,6 @@ class Negotiated:
     snappy: bool = False
     auth_required: bool = False
     http_port: int = 0
-
-
-_IDENTITY_FIELDS: dict[str, Kind] = {
-    "max_rdy_count": INT64,
-    "msg_timeout": INT64,
-    "max_msg_timeout": INT64,
-    "tls_v1": bool,
-    "deflate": bool,
-    "deflate_level": INT64,
-    "snappy": bool,
-    "auth_required": bool,
-    "http_port": INT64,
-}
 
 
 def identify_document(options: ClientOptions, hostname: str) -> bytes:
@@ -279,7 +278,8 @@ class ClientSession:
         return agreed
 
     def _take_identity(self, data: bytes) -> Negotiated:
-        agreed, options = Negotiated(), self._options
+        agreed = Negotiated()
+        options = self._options
         if data != _OK:  # the answer of an nsqd that negotiates nothing
             try:
                 agreed = _negotiated(decode_fields(data, _IDENTITY_FIELDS))

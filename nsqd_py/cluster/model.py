@@ -12,6 +12,7 @@ from itertools import islice
 from sys import intern
 from typing import Any
 
+from nsqd_py.cluster.counts import Rates
 from nsqd_py.cluster.producers import SharedAddress, tcp_address
 from nsqd_py.cluster.roles import NodeInGroup, Pair, Role, pairs, read_role
 from nsqd_py.cluster.statistics import (
@@ -25,7 +26,6 @@ from nsqd_py.cluster.statistics import (
     Latency,
     Numbers,
     Part,
-    Rates,
     Sum,
     TopicPart,
     TopicRow,
@@ -74,7 +74,8 @@ class Drain:
     @property
     def rest_s(self) -> float | None:
         """The time that the rest takes at the present rate; None if that is not known."""
-        done, passed_s = self.began_left - self.left, self.now_s - self.began_s
+        done = self.began_left - self.left
+        passed_s = self.now_s - self.began_s
         return self.left * passed_s / done if done > 0 and passed_s > 0 else None
 
 
@@ -227,7 +228,8 @@ class Cluster:
                 for _ in self._removing_topic(node, name):
                     yield
         node.start_time = number_in(document, "start_time")
-        node.version, node.health = text_in(document, "version"), text_in(document, "health")
+        node.version = text_in(document, "version")
+        node.health = text_in(document, "health")
         node.role = read_role(document)
         node.disk_left_percent = (
             number_in(document, "disk_left_percent") if "disk_left_percent" in document else 100
@@ -322,7 +324,9 @@ class Cluster:
         for row in rows:
             name: str = row["channel_name"]
             part = known.get(name) or self._add_channel(node, topic, of_topic, name, now_s)
-            counts, before, was_paused = channel_metrics(row), part.counts, part.is_paused
+            counts = channel_metrics(row)
+            before = part.counts
+            was_paused = part.is_paused
             if counts != before:
                 finished = row.get("finish_count", NOT_REPORTED)
                 rates = channel_rates(counts, part.counts, scale, _increase(part.finished, finished))
@@ -334,15 +338,10 @@ class Cluster:
             if row.get("oldest_timestamp", 0) != part.oldest_ns:
                 part.oldest_ns = read_time_ns(row, "oldest_timestamp")
                 self._touch(node, of_all[name])
-            if (
-                row["paused"]
-                or part.is_paused
-                or part.latency
-                or (latency and latency["percentiles"])
-                or part.damage
-                or "lost_count" in row
-                or "unreadable_count" in row
-            ):
+            had_marks = part.is_paused or part.latency or part.damage
+            has_latency = latency and latency["percentiles"]
+            has_damage = "lost_count" in row or "unreadable_count" in row
+            if row["paused"] or had_marks or has_latency or has_damage:
                 self._mark(node, of_all[name], part, row)
             if part.attempts or part.stalled_ns or "most_attempts" in row or "stalled_timestamp" in row:
                 self._mark_held(node, of_all[name], part, row)
@@ -371,7 +370,8 @@ class Cluster:
         row.changed = node.of_topics.changed = node.of_channels.changed = self.tick
 
     def _mark(self, node: Node, of_all: Sum, part: Part, row: Mapping[str, Any]) -> None:
-        is_paused, latency = bool(row["paused"]), read_latency(row)
+        is_paused = bool(row["paused"])
+        latency = read_latency(row)
         marks = is_paused, latency, read_time_ns(row, "oldest_timestamp"), read_damage(row)
         if marks != (part.is_paused, part.latency, part.oldest_ns, part.damage):
             part.is_paused, part.latency, part.oldest_ns, part.damage = marks

@@ -174,8 +174,8 @@ class ClusterPoller:
 
     def set_lookupds(self, addresses: Iterable[str]) -> None:
         """Ask these nsqlookupds from now on, and no others."""
-        wanted = dict.fromkeys(addresses)
-        for gone in self._lookups.keys() - wanted.keys():
+        requested = dict.fromkeys(addresses)
+        for gone in self._lookups.keys() - requested.keys():
             self._drops_unlisted = True
             self._lookups.pop(gone).close()
             self._told.pop(gone, None)
@@ -183,7 +183,7 @@ class ClusterPoller:
             self._shared.pop(gone, None)
             self._departed.pop(gone, None)
             self.cluster.failed_lookups.pop(place_of(gone), None)
-        for address in wanted:
+        for address in requested:
             if address not in self._lookups:
                 self._lookups[address] = Question(partial(self._ask_lookupd, address), self._clock)
         self.cluster.lookups = len(self._lookups)
@@ -226,7 +226,8 @@ class ClusterPoller:
         for address, question in self._questions.items():
             self._note_lateness(self.cluster.nodes[address], question)
         now_s = self._clock()
-        round_s, self._ended_s = now_s - self._ended_s, now_s
+        round_s = now_s - self._ended_s
+        self._ended_s = now_s
         with self._reading:  # the sums of this round would miss an answer that is processed in the meantime
             for _ in in_slices(self.cluster.ending_round(now_s, max(round_s, self._interval_s))):
                 pass
@@ -256,12 +257,10 @@ class ClusterPoller:
     def _find_standbys(self, reported: dict[str, Statistics]) -> None:
         """Find the standbys that primaries name: no nsqlookupd lists them. Each stays for as long as it answers."""
         nodes = self.cluster.nodes
-        named = {
-            standby.http_address
-            for node in nodes.values()
-            if isinstance(node.role, Primary) and not node.failure
-            for standby in node.role.standbys
-        }
+        named: set[str] = set()
+        for node in nodes.values():
+            if isinstance(node.role, Primary) and not node.failure:
+                named.update(standby.http_address for standby in node.role.standbys)
         for address in named - self._standbys.keys():
             statistics = producer_of_info({}, (), address)
             if http_address(statistics) == address:
@@ -315,7 +314,7 @@ class ClusterPoller:
     # ---- questions; each runs in a greenlet of its own
 
     def _ask_lookupd(self, address: str) -> None:
-        place = place_of(address)
+        lookup = place_of(address)
         try:
             with self._upstream.answer() as answer:
                 body = self._listing(answer, address)
@@ -326,13 +325,13 @@ class ClusterPoller:
                     self._shared[address] = shared_addresses(rows)
                     self._departed[address] = departed_in(document)
                     self._digests[address] = hash(body)
-            self.cluster.failed_lookups.pop(place, None)
+            self.cluster.failed_lookups.pop(lookup, None)
             if len(self._told[address]) >= MOST_NSQDS:
-                self.cluster.failed_lookups[place] = TOO_MANY_NSQDS
+                self.cluster.failed_lookups[lookup] = TOO_MANY_NSQDS
         except UpstreamError as error:
-            self.cluster.failed_lookups[place] = error.reason
+            self.cluster.failed_lookups[lookup] = error.reason
         except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer
-            self.cluster.failed_lookups[place] = "the answer could not be read"
+            self.cluster.failed_lookups[lookup] = "the answer could not be read"
             self._report(error)
 
     def _listing(self, answer: Answer, address: str) -> bytes:
@@ -392,22 +391,26 @@ class ClusterPoller:
     def _check_tcp(self, node: Node) -> None:
         if not node.reported.get("tcp_port"):
             return
-        node.tcp_checked_s, node.tcp_start_time = self._clock(), node.start_time
+        node.tcp_checked_s = self._clock()
+        node.tcp_start_time = node.start_time
         failure = tcp_failure(str(node.reported["broadcast_address"]), int(node.reported["tcp_port"]))
-        place = tcp_address(node.reported)
+        announced = tcp_address(node.reported)
         node.tcp_failure = (
-            f"announces the TCP address {place}, and nothing can connect there: {failure}" if failure else ""
+            f"announces the TCP address {announced}, and nothing can connect there: {failure}"
+            if failure
+            else ""
         )
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""
-        address, is_placed = node.address, bool(node.reported.get("tcp_port"))
+        address = node.address
+        has_address = bool(node.reported.get("tcp_port"))
         if address in self._standbys:
-            if not is_placed:
+            if not has_address:
                 self._standbys[address] = self._info_of(address, address)
         elif not self._lookups:
             is_unknown = not self._told.get(address) or node.failure
-            if (self.asks_info and is_unknown) or (node.role is not None and not is_placed):
+            if (self.asks_info and is_unknown) or (node.role is not None and not has_address):
                 self._told[address] = [self._info_of(self._nsqds[address], address)]
                 self.cluster.add_node(address, self._told[address][0])
 

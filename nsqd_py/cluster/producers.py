@@ -17,8 +17,8 @@ def producer(row: Any) -> Statistics:
     """Return an nsqd as `/nodes` and `/lookup` of nsqlookupd describe it."""
     tombstones = list_in(row, "tombstones")
     topics = [
-        {"topic": topic, "tombstoned": place < len(tombstones) and tombstones[place] is True}
-        for place, topic in enumerate(texts_in(row, "topics"))
+        {"topic": topic, "tombstoned": index < len(tombstones) and tombstones[index] is True}
+        for index, topic in enumerate(texts_in(row, "topics"))
     ]
     return _producer(row, text_in(row, "remote_address"), topics)
 
@@ -109,7 +109,8 @@ def shared_addresses(rows: Iterable[Any]) -> dict[str, SharedAddress]:
     by_tcp: dict[str, set[str]] = {}
     found: dict[str, set[tuple[Any, ...]]] = {}
     for node in map(producer, rows):
-        http, tcp = http_address(node), tcp_address(node)
+        http = http_address(node)
+        tcp = tcp_address(node)
         topics = tuple(sorted(row["topic"] for row in node["topics"] or ()))
         found.setdefault(http, set()).add((tcp, node["hostname"], node["version"], topics))
         by_tcp.setdefault(tcp, set()).add(http)

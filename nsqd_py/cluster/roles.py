@@ -1,4 +1,7 @@
-"""The roles of nsqds: primaries, their standbys, and how far these are behind. Pure."""
+"""The roles of nsqds: primaries, their standbys, and how far these are behind. Pure.
+
+`read_role` reads the role of one nsqd, `pairs` joins those of all nsqds, and `troubles` says what is wrong with the pairs.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,34 @@ from typing import Any, NamedTuple
 
 from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
 
-FOLLOWING, COPYING, CONNECTING = "following", "copying", "connecting"
+# States of a standby.
+FOLLOWING = "following"
+COPYING = "copying"
+CONNECTING = "connecting"
 DAMAGED = "damaged"  # it follows, and some bytes in its files are damaged
 # States that only the observer knows: no answer from the standby; none that could answer.
-FAILED, MISSING = "failed", "missing"
+FAILED = "failed"
+MISSING = "missing"
+
 # A standby that lacks changes of this age lags behind.
 LAGGING_AFTER_S = 10.0
 _MOST_STANDBYS = 16  # of one primary, as nsqd has it
+
+# Kinds of trouble.
+ALONE = "standby_alone"
+ACKS_MISSING = "standby_acks"
+NO_STANDBY = "standby_missing"
+# It is not connected to a primary that answers: this one refuses it, or the network between them is broken.
+REFUSED = "standby_refused"
+AWAY = "standby_away"
+INCOMPLETE = "standby_incomplete"
+LAGGING = "standby_lags"
+DAMAGED_COPY = "standby_damaged"
+# A lease decides who is the primary: of a standby without a connection, of a store that does not answer, and of a group
+# in which no nsqd serves.
+LEASED_AWAY = "lease_standby_away"
+LEASE_STORE = "lease_store"
+NO_PRIMARY = "lease_no_primary"
 
 
 class Lag(NamedTuple):
@@ -92,45 +116,48 @@ def read_role(document: Any) -> Role:
     """Return the role in an answer of /stats; None for an nsqd without standbys, also for Go's."""
     if not isinstance(document, Mapping):
         return None
-    standby, standbys = document.get("standby"), document.get("standbys")
     lease = _lease(document.get("lease"))
+    standby = document.get("standby")
     if isinstance(standby, Mapping):
-        ago_ms = (
-            number_in(standby, "last_round_ms_ago")
-            if isinstance(standby.get("last_round_ms_ago"), int)
-            else None
-        )
-        epoch, primary, state = (
-            number_in(standby, "epoch"),
-            text_in(standby, "primary"),
-            text_in(standby, "state"),
-        )
-        about = (
-            _lag(standby),
-            ago_ms,
-            number_in(standby, "set_aside_messages"),
-            flag_in(standby, "lease_decides"),
-        )
-        is_fenced = flag_in(standby, "is_fenced")
-        error = text_in(standby, "error")
-        return KnownStandby(
-            epoch, primary, state, flag_in(standby, "is_complete"), *about, lease, is_fenced, error
-        )
+        return _known_standby(standby, lease)
+    standbys = document.get("standbys")
     if isinstance(standbys, Mapping):
-        listed = tuple(
-            ListedStandby(
-                text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row)
-            )
-            for row in rows_in(standbys, "list")[:_MOST_STANDBYS]
-        )
-        return Primary(
-            number_in(standbys, "epoch"),
-            number_in(standbys, "acks"),
-            flag_in(standbys, "is_alone"),
-            listed,
-            lease,
-        )
+        return _primary(standbys, lease)
     return None
+
+
+def _known_standby(standby: Mapping[str, Any], lease: GroupLease | None) -> KnownStandby:
+    has_round = isinstance(standby.get("last_round_ms_ago"), int)
+    return KnownStandby(
+        epoch=number_in(standby, "epoch"),
+        primary=text_in(standby, "primary"),
+        state=text_in(standby, "state"),
+        is_complete=flag_in(standby, "is_complete"),
+        lag=_lag(standby),
+        last_round_ms_ago=number_in(standby, "last_round_ms_ago") if has_round else None,
+        set_aside=number_in(standby, "set_aside_messages"),
+        lease_decides=flag_in(standby, "lease_decides"),
+        lease=lease,
+        is_fenced=flag_in(standby, "is_fenced"),
+        error=text_in(standby, "error"),
+    )
+
+
+def _primary(standbys: Mapping[str, Any], lease: GroupLease | None) -> Primary:
+    listed = tuple(map(_listed_standby, rows_in(standbys, "list")[:_MOST_STANDBYS]))
+    return Primary(
+        epoch=number_in(standbys, "epoch"),
+        acks=number_in(standbys, "acks"),
+        is_alone=flag_in(standbys, "is_alone"),
+        standbys=listed,
+        lease=lease,
+    )
+
+
+def _listed_standby(row: Mapping[str, Any]) -> ListedStandby:
+    return ListedStandby(
+        text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row)
+    )
 
 
 def _lease(found: Any) -> GroupLease | None:
@@ -199,9 +226,6 @@ class Pair(NamedTuple):
     error: str = ""
 
 
-_NO_LAG = Lag(0, 0, 0)
-
-
 def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
     """Return all primaries with their standbys, in the order of addresses. Most clusters have none."""
     all_members = list(members)
@@ -242,53 +266,61 @@ def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
 
 def _pair(primary: NodeInGroup, role: Primary, standby: str, listed: ListedStandby | None) -> Pair:
     """Return a pair whose standby is not known itself."""
-    state = MISSING if listed is None else FOLLOWING if listed.is_following else COPYING
-    lag, as_of_ms = (_NO_LAG, None) if listed is None else (listed.lag, 0)
-    nodes = primary.address, standby, primary.is_answering
-    return Pair(*nodes, state, state == FOLLOWING, lag, as_of_ms, role.epoch, role.acks, role.is_alone)
+    state = MISSING
+    lag = Lag(0, 0, 0)
+    if listed is not None:
+        state = FOLLOWING if listed.is_following else COPYING
+        lag = listed.lag
+    return Pair(
+        primary=primary.address,
+        standby=standby,
+        primary_answers=primary.is_answering,
+        state=state,
+        is_complete=state == FOLLOWING,
+        lag=lag,
+        as_of_ms=None if listed is None else 0,
+        epoch=role.epoch,
+        acks=role.acks,
+        is_alone=role.is_alone,
+    )
 
 
 def _of_standby(
     member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | None, listed: ListedStandby | None
 ) -> Pair:
     of_primary = primary.role if primary is not None and isinstance(primary.role, Primary) else None
-    is_connected = listed is not None and role.state != CONNECTING
-    lag, as_of_ms = (
-        (listed.lag, 0) if listed is not None and is_connected else (role.lag, role.last_round_ms_ago)
+    lag = role.lag
+    as_of_ms = role.last_round_ms_ago
+    if listed is not None and role.state != CONNECTING:
+        lag = listed.lag
+        as_of_ms = 0
+    return Pair(
+        primary=role.primary if primary is None else primary.address,
+        standby=member.address,
+        primary_answers=primary is not None and primary.is_answering,
+        state=role.state if member.is_answering else FAILED,
+        is_complete=role.is_complete,
+        lag=lag,
+        as_of_ms=as_of_ms,
+        epoch=role.epoch,
+        acks=of_primary.acks if of_primary is not None else 0,
+        is_alone=of_primary is not None and of_primary.is_alone,
+        set_aside=role.set_aside,
+        lease_decides=role.lease_decides,
+        is_fenced=role.is_fenced,
+        error=role.error,
     )
-    state = role.state if member.is_answering else FAILED
-    acks, is_alone = (0, False) if of_primary is None else (of_primary.acks, of_primary.is_alone)
-    address, answers = (role.primary, False) if primary is None else (primary.address, primary.is_answering)
-    about = (
-        state,
-        role.is_complete,
-        lag,
-        as_of_ms,
-        role.epoch,
-        acks,
-        is_alone,
-        role.set_aside,
-        role.lease_decides,
-    )
-    return Pair(address, member.address, answers, *about, is_fenced=role.is_fenced, error=role.error)
+
+
+# ---- what is wrong with primaries and standbys
 
 
 class Trouble(NamedTuple):
-    """A problem of a primary or standby. `kind` is one of those below; `node` is its HTTP address."""
+    """A problem of a primary or standby. `kind` is one of the kinds at the top; `node` is its HTTP address."""
 
     kind: str
     node: str
     text: str
-
-
-ALONE, ACKS_MISSING, NO_STANDBY = "standby_alone", "standby_acks", "standby_missing"
-# It is not connected to a primary that answers: this one refuses it, or the network between them is broken.
-REFUSED = "standby_refused"
-AWAY, INCOMPLETE, LAGGING = "standby_away", "standby_incomplete", "standby_lags"
-DAMAGED_COPY = "standby_damaged"
-# A lease decides who is the primary: of a standby without a connection, of a store that does not answer, and of a group
-# in which no nsqd serves.
-LEASED_AWAY, LEASE_STORE, NO_PRIMARY = "lease_standby_away", "lease_store", "lease_no_primary"
 
 
 def troubles(found: Iterable[Pair], lagging_after_s: float = LAGGING_AFTER_S) -> Iterator[Trouble]:
@@ -350,11 +382,9 @@ def _of(following: int, acks: int) -> str:
 def _of_one(pair: Pair, lagging_after_s: float, *, waits: bool) -> Iterator[Trouble]:
     """`waits` if it is not connected since its group has no primary."""
     if pair.state == CONNECTING and not waits:
-        when = (
-            "it never was"
-            if pair.as_of_ms is None
-            else f"it last heard from it {pair.as_of_ms / 1000:.0f} s ago"
-        )
+        when = "it never was"
+        if pair.as_of_ms is not None:
+            when = f"it last heard from it {pair.as_of_ms / 1000:.0f} s ago"
         text = f"is not connected to its primary {pair.primary}; {when}"
         kind = REFUSED if pair.primary_answers or pair.is_fenced else AWAY
         if pair.is_fenced:

@@ -9,54 +9,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import add, itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
+from nsqd_py.cluster.counts import ChannelCounts, Rates, TopicCounts
 from nsqd_py.cluster.values import number_in
 
 Numbers = tuple[int, ...]
+# Pairs of quantile and nanoseconds, as nsqd reports them.
+Latency = tuple[tuple[float, float], ...]
+# Pairs of a key of DAMAGE and its statistic.
+Damage = tuple[tuple[str, int], ...]
 
 MILLI = 1000  # the unit of rates
 
+# Statistics of damage that our nsqd reports of a topic or channel, unless they are 0.
+DAMAGE = ("damaged_bytes", "missing_count", "removed_files", "lost_count", "unreadable_count")
+_MENDED = {"damaged_bytes": "repaired_bytes", "removed_files": "restored_files"}
 
-class TopicCounts(NamedTuple):
-    depth: int
-    backend_depth: int
-    messages: int
-
-
-class ChannelCounts(NamedTuple):
-    depth: int
-    backend_depth: int
-    in_flight: int
-    deferred: int
-    messages: int
-    requeued: int
-    timed_out: int
-    clients: int
-
-    @property
-    def memory_depth(self) -> int:
-        return self.depth - self.backend_depth
-
-    @property
-    def left(self) -> int:
-        """Messages that were received and are no longer in the depth; Go's nsq_stat calls them egress."""
-        return self.messages - self.depth
-
-
-class Rates(NamedTuple):
-    """Rates in thousandths per second. `growth` is the change of the depth. A topic has only it and `messages`."""
-
-    messages: int = 0
-    requeued: int = 0
-    timed_out: int = 0
-    finished: int = 0
-    growth: int = 0
-
-    @property
-    def left(self) -> int:
-        """The rate of `ChannelCounts.left`."""
-        return self.messages - self.growth
+# `Part.finished` or `TopicPart.log_bytes` of an nsqd that does not report it.
+NOT_REPORTED = -1
+_MOST_TIME_NS = 2**63
 
 
 QUIET = Rates()
@@ -77,7 +49,6 @@ channel_metrics = itemgetter(
     "timeout_count",
     "client_count",
 )
-
 
 # Indexes of the fields of TopicCounts and ChannelCounts.
 _MESSAGES_OF_TOPIC = TopicCounts._fields.index("messages")
@@ -115,7 +86,8 @@ def channel_rates(now: Numbers, before: Numbers, scale: float, finished: int | N
     if finished is None:
         has_consumers = now[_CLIENTS] or before[_CLIENTS] or before[_IN_FLIGHT]
         finished = came - waited if has_consumers else min(came - waited, came)
-    if not came and not growth and requeued <= 0 and timed_out <= 0 and finished <= 0:
+    has_moved = came or growth or finished > 0
+    if not has_moved and requeued <= 0 and timed_out <= 0:
         return QUIET
     return Rates(
         int(came * scale),
@@ -135,22 +107,12 @@ def sum_of(rows: Collection[Numbers], nothing: Numbers) -> Numbers:
     return tuple(map(sum, zip(*rows, strict=True))) if rows else nothing
 
 
-# Pairs of quantile and nanoseconds, as nsqd reports them.
-Latency = tuple[tuple[float, float], ...]
-
-
 def read_latency(row: Mapping[str, Any]) -> Latency:
     """Return the latencies of a row of /stats; empty if nsqd measures none."""
     given = row.get("e2e_processing_latency")
     if not given or not given["percentiles"] or not given["count"]:
         return ()
     return tuple((_float(item["quantile"]), _float(item["value"])) for item in given["percentiles"])
-
-
-# Statistics of damage that our nsqd reports of a topic or channel, unless they are 0.
-DAMAGE = ("damaged_bytes", "missing_count", "removed_files", "lost_count", "unreadable_count")
-_MENDED = {"damaged_bytes": "repaired_bytes", "removed_files": "restored_files"}
-Damage = tuple[tuple[str, int], ...]
 
 
 def read_damage(row: Mapping[str, Any]) -> Damage:
@@ -164,11 +126,6 @@ def read_damage(row: Mapping[str, Any]) -> Damage:
         if number > 0:
             found.append((key, number))
     return tuple(found)
-
-
-# `Part.finished` or `TopicPart.log_bytes` of an nsqd that does not report it.
-NOT_REPORTED = -1
-_MOST_TIME_NS = 2**63
 
 
 def read_time_ns(row: Mapping[str, Any], key: str) -> int:

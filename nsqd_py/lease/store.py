@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from nsqd_py.net.addresses import check_peer_addresses
-from nsqd_py.settings.types import read_secret
+from nsqd_py.settings.values import read_secret
 
 _REMOVED = ("consul", "consuls", "kubernetes")
 _HIGHEST_PORT = 65535

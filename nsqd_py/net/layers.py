@@ -7,6 +7,10 @@ from typing import Protocol
 
 from nsqd_py.errors import LayerError
 
+STEP_BYTES = 256 * 1024
+# Input of one step of deflate: blocks that consist of little more than code tables take 0.1 us a byte.
+_MOST_INPUT_BYTES = 32 * 1024
+
 
 class Layer(Protocol):
     """Converts bytes of the socket to bytes of the protocol, and back.
@@ -87,11 +91,6 @@ class Compression:
 
     def end(self) -> bytes:
         return b""
-
-
-STEP_BYTES = 256 * 1024
-# Input of one step of deflate: blocks that consist of little more than code tables take 0.1 us a byte.
-_MOST_INPUT_BYTES = 32 * 1024
 
 
 class DeflateLayer(Compression):

@@ -170,10 +170,10 @@ class Connections:
         for connection in list(self._hosts):
             (connection.abort if aborts else connection.close)(reason)
 
-    def close_others(self, reason: str, kept: Container[object]) -> None:
-        """Close all connections except those in `kept`."""
+    def close_others(self, reason: str, retained: Container[object]) -> None:
+        """Close all connections except those in `retained`."""
         for connection in list(self._hosts):
-            if connection not in kept:
+            if connection not in retained:
                 connection.close(reason)
 
     def close(self) -> None:

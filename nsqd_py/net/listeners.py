@@ -102,7 +102,8 @@ class Listener:
         except OSError:
             sock.close()
             raise
-        self._path, self._own_file = path, os.lstat(path)
+        self._path = path
+        self._own_file = os.lstat(path)
         return sock
 
     def start(self) -> None:

@@ -1,4 +1,7 @@
-"""TLS as a layer of a connection: bytes in and bytes out, no socket. `client.tls` makes those of clients."""
+"""TLS as a layer of a connection: bytes in and bytes out, no socket. `client.tls` makes those of clients.
+
+Also: TLS that accepts any certificate of a client, and the reloading of a server's certificate.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ MOST_RECORDS = 512
 
 # The key exchanges in OpenSSL's names of cipher suites for TLS 1.2 and older.
 _EXCHANGES = ("ECDHE-ECDSA", "ECDHE-RSA", "DHE-RSA")
+
+CHECK_EVERY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +163,14 @@ class TlsLayer:
         """The result of the handshake; None before its end."""
         if not self.is_open:
             return None
-        cipher, certificate = self._tls.cipher(), self._tls.getpeercert()
+        cipher = self._tls.cipher()
+        certificate = self._tls.getpeercert()
         return TlsInfo(
             (self._tls.version() or "").replace("TLSv", "TLS"),
             cipher_name(cipher[0] if cipher else ""),
             _common_name(certificate),
-            names_in(certificate)
-            if isinstance(self._tls, ssl.SSLObject)
-            else frozenset(),  # the others are not verified
+            # The others are not verified.
+            names_in(certificate) if isinstance(self._tls, ssl.SSLObject) else frozenset(),
         )
 
 
@@ -294,9 +299,6 @@ class _AnyCertificateObject:
 
 
 # ---- The certificate of a server. When its files change, they are loaded without a restart.
-
-
-CHECK_EVERY_S = 2.0
 
 
 class CertificateReloader:

@@ -32,6 +32,13 @@ _ADVICE = (
     "version of tls1.0, TLS 1.0"
 )
 
+# Of a certificate: the lines around it in a PEM file, and tags of DER.
+_BEGIN = "-----BEGIN CERTIFICATE-----"
+_END = "-----END CERTIFICATE-----"
+_SEQUENCE = 0x30
+_CONTEXT_0 = 0xA0
+_UTC_TIME = 0x17
+
 
 def client_context(
     context_class: Any,
@@ -121,9 +128,6 @@ def advised(reason: object) -> str:
 
 
 # ---- the dates of a certificate
-
-_SEQUENCE, _CONTEXT_0, _UTC_TIME = 0x30, 0xA0, 0x17
-_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
 def certificate_end_s(cert_file: str) -> int:

@@ -41,12 +41,6 @@ TLS_REQUIRED_KIND = _TLS_REQUIRED_CHOICE._replace(bare_value="true", choices=tup
 
 TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="version")
 
-
-def check_auth_policy(*policies: str) -> Callable[[str], str | None]:
-    """Return the check of a --tls-client-auth-policy: a misspelt policy would admit every client."""
-    return lambda value: None if value in ("", *policies) else f"must be {' or '.join(policies)}"
-
-
 KEY_FILE = string("Private key of the certificate (PEM file).")
 SECURITY_LEVEL = setting(
     TLS_LEVEL,
@@ -64,6 +58,11 @@ HTTP_ALLOWED_HOSTS = strings(
     "are always allowed. Other programs may use any name.",
     check=check_hosts,
 )
+
+
+def check_auth_policy(*policies: str) -> Callable[[str], str | None]:
+    """Return the check of a --tls-client-auth-policy: a misspelt policy would admit every client."""
+    return lambda value: None if value in ("", *policies) else f"must be {' or '.join(policies)}"
 
 
 # ---- the settings of nsqd's own connections: --<peer>-tls-...

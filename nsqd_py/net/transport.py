@@ -1,4 +1,4 @@
-"""A non-blocking socket and its unsent output.
+"""A non-blocking socket and its unsent output (Stream), and answers that are queued before their write (EarlyAnswers).
 
 Reading and writing are callbacks of the event loop, not greenlets: an idle connection costs a few kB, and a busy one
 needs no greenlet switches. Work that may take long (a disk sync, an admin call) holds the connection, runs in a
@@ -32,6 +32,9 @@ _MOST_PARTS = 1000
 _STOP_READING_PIECES = 16 * 1024
 _LIGHT_BYTES = 4 * 1024
 STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read from a client
+
+# The number of kinds of answers that a ticket can distinguish.
+KINDS = 4
 
 
 class Stream:
@@ -530,10 +533,6 @@ class Stream:
 # ---- Answers that a connection queues before the write that they report has happened.
 
 
-# The number of kinds of answers that a ticket can distinguish.
-KINDS = 4
-
-
 class EarlyAnswers:
     """The answers to publishes in the output of one connection.
 
@@ -541,7 +540,7 @@ class EarlyAnswers:
     written, at the end of the event-loop iteration, or after the sync if publishers wait for one. If the write fails,
     the answer has not been sent yet, and is withdrawn. A successful write needs no extra work.
 
-    A ticket combines the place of an answer in the output and its kind in one number. It is valid until the output is
+    A ticket combines the position of an answer in the output and its kind in one number. It is valid until the output is
     sent.
     """
 
@@ -561,8 +560,8 @@ class EarlyAnswers:
 
     def replace(self, ticket: int, replacement: Callable[[bytes], bytes]) -> None:
         """Replace one answer with `replacement(answer)`."""
-        place = ticket // KINDS
-        self._out[place] = replacement(bytes(self._out[place]))
+        position = ticket // KINDS
+        self._out[position] = replacement(bytes(self._out[position]))
 
     def withdraw(self, ticket: int) -> None:
         """Remove the answer and all that follow it."""

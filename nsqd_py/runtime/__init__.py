@@ -8,7 +8,7 @@ iteration_end  the interface of the event loop: what is done at the end of an it
 threads        blocking work in threads; greenlets that are reused
 disk_speed     measures system calls; decides if the event loop may use the disk
 pacing         long work in slices; how late the event loop is
-private_files  files that only their owner can read, and that are no links
+private_files  files and directories that only their owner can read, and that are no links; locks; files of others
 documents      checks of documents, JSON and compressed files that others may have written
 
 Threads

@@ -15,6 +15,14 @@ from typing import IO, Any
 # Files and sockets that a program uses report their errors themselves.
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
+# SIGHUP reloads or reopens files, SIGUSR1 drains nsqd. SIGTERM and SIGINT end a start as they end a running program.
+RELOAD = (signal.SIGHUP,)
+RELOAD_AND_DRAIN = (signal.SIGHUP, signal.SIGUSR1)
+
+# By default, the collector looks at new objects each time that there are 700 more. What a start makes stays: that would
+# be a tenth of --version. The start of a tool makes 40,000.
+_NEW_OBJECTS = 50_000
+
 
 def with_streams(command: str, run: Callable[[], int]) -> int:
     """Return the status of `run`; 1 after a line if standard output cannot be written, 0 if its reader is gone."""
@@ -80,16 +88,6 @@ def _forget_output() -> None:
 #
 # Signals that a program handles only once it has started would end it before, by the default action of the kernel. They
 # stay pending in the kernel from `begin` until `unblock_signals`, which the program calls when its handlers are in place.
-
-
-# SIGHUP reloads or reopens files, SIGUSR1 drains nsqd. SIGTERM and SIGINT end a start as they end a running program.
-RELOAD = (signal.SIGHUP,)
-RELOAD_AND_DRAIN = (signal.SIGHUP, signal.SIGUSR1)
-
-
-# By default, the collector looks at new objects each time that there are 700 more. What a start makes stays: that would
-# be a tenth of --version. The start of a tool makes 40,000.
-_NEW_OBJECTS = 50_000
 
 
 def begin(held: tuple[signal.Signals, ...] = ()) -> None:

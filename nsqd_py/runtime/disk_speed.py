@@ -44,7 +44,7 @@ class DiskSpeed:
     _running: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._alarm = self._alarms.alarm(self._look)
+        self._alarm = self._alarms.alarm(self._recheck)
 
     def note(self, took_ns: int) -> None:
         """Record a call that took `took_ns`."""
@@ -93,7 +93,7 @@ class DiskSpeed:
         self._stalled.discard(owner)
         self.is_slow = self._was_slow or bool(self._stalled)
 
-    def _look(self, now_ns: int) -> None:
+    def _recheck(self, now_ns: int) -> None:
         """Count the disk as fast again, unless a slow call of a thread has not returned yet."""
         if any(began_ns < now_ns - SLOW_NS for began_ns in self._running.values()):
             self._alarm.set(now_ns + _RECHECK_NS)

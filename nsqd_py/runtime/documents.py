@@ -1,4 +1,6 @@
-"""Checks of documents that were read from a file, and that somebody else may have written."""
+"""Checks of documents that somebody else may have written: fields of JSON, JSON of other machines, messages as JSON lines, and
+frames of zstd.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,26 @@ T = TypeVar("T")
 
 # What decoding raises if the content is not the expected one.
 BAD_CONTENT = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
+
+# A value costs up to 200 bytes of memory, but only two bytes of JSON. Statistics of an nsqd have 30 bytes for each.
+MAX_VALUES = 1_000_000
+# The nsqds that are used of one answer of an nsqlookupd: ours lists those first that registered first. To connect to 10,000
+# stops a consumer for 10 s, to list them nsqadmin for 2 s.
+MOST_NSQDS = 2000
+TOO_MANY_NSQDS = f"names {MOST_NSQDS} nsqds or more, and only the first {MOST_NSQDS} are used"
+_COUNTED_FROM_BYTES = MAX_VALUES  # a shorter document cannot hold more than MAX_VALUES
+_SLICE_BYTES = 1 << 20
+_VALUE_STARTS = (b",", b"[", b"{")
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+JSON_BLANKS = b" \t\r\n"
+_MESSAGE_START = re.compile(rb'\{\s*"timestamp"\s*:\s*-?\d+\s*,\s*"id"\s*:\s*"')
+
+_ZSTD_BLOCK_BYTES = 128 * 1024  # the most that a block has when decompressed
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_DICTIONARY_BYTES = (0, 1, 2, 4)
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_RLE_BLOCK = 1
 
 
 def describe(error: Exception) -> str:
@@ -41,17 +63,6 @@ def decode_fields(make: Callable[..., T], fields: Mapping[str, Any]) -> T:
 
 
 # ---- JSON from another machine. Its number of values is limited before it is parsed, which limits the memory.
-
-
-# A value costs up to 200 bytes of memory, but only two bytes of JSON. Statistics of an nsqd have 30 bytes for each.
-MAX_VALUES = 1_000_000
-# The nsqds that are used of one answer of an nsqlookupd: ours lists those first that registered first. To connect to 10,000
-# stops a consumer for 10 s, to list them nsqadmin for 2 s.
-MOST_NSQDS = 2000
-TOO_MANY_NSQDS = f"names {MOST_NSQDS} nsqds or more, and only the first {MOST_NSQDS} are used"
-_COUNTED_FROM_BYTES = MAX_VALUES  # a shorter document cannot hold more than MAX_VALUES
-_SLICE_BYTES = 1 << 20
-_VALUE_STARTS = (b",", b"[", b"{")
 
 
 def load_foreign_json(body: bytes, pace: Callable[[Iterable[int]], Iterable[int]] = iter) -> Any:
@@ -99,10 +110,6 @@ def load_member_json(body: bytes) -> Any:
 
 # ---- messages as JSON lines, which nsq-to-file writes, and which another program may have written anew
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-JSON_BLANKS = b" \t\r\n"
-_MESSAGE_START = re.compile(rb'\{\s*"timestamp"\s*:\s*-?\d+\s*,\s*"id"\s*:\s*"')
-
 
 def begins_with_message(head: bytes) -> bool:
     """True if the first line of a file that is not blank is an object with the keys of a message.
@@ -124,12 +131,6 @@ def begins_with_message(head: bytes) -> bool:
 
 
 # ---- zstd (RFC 8878)
-
-_ZSTD_BLOCK_BYTES = 128 * 1024  # the most that a block has when decompressed
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_DICTIONARY_BYTES = (0, 1, 2, 4)
-_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
-_RLE_BLOCK = 1
 
 
 def zstd_frame_end(data: Any, start: int) -> int | None:

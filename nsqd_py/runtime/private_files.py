@@ -1,8 +1,10 @@
-"""Files that contain messages: only their owner can read them, whatever the umask is.
+"""Private files and directories: only their owner can read them, whatever the umask is. They contain messages.
 
-A program writes only to regular files that have the given name themselves. Through a symbolic link, somebody who may
-write to the directory could make it overwrite any other file of its user. The same holds for directories that a program
-makes, fills or removes.
+Files        written only if they are regular files and have the given name themselves. Through a symbolic link, somebody
+             who may write to the directory could make a program overwrite any other file of its user.
+Directories  made, filled and removed with the same care.
+Locks        held by descriptors of directories: one nsqd works in a data path.
+Files of others, such as certificates, are read, also through links. A stamp says if one has changed.
 """
 
 from __future__ import annotations
@@ -17,9 +19,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+# (modification time in ns, inode, size) of a file: a tool may replace the file, or overwrite it. None without one.
+Stamp = tuple[int, int, int] | None
+
 MODE = 0o600
 DIRECTORY_MODE = 0o700
 _NO_LINKS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe without a reader must not block
+
+
+# ---- files
 
 
 def open_file(path: str | Path, flags: int, mode: int = MODE) -> int:
@@ -36,39 +44,9 @@ def open_file(path: str | Path, flags: int, mode: int = MODE) -> int:
     return descriptor
 
 
-def read_regular(path: str, most_bytes: int) -> tuple[bytes, int]:
-    """Return the content and the mode of a file that others write, also through symbolic links. A pipe does not block.
-
-    A byte order mark, with which editors on Windows begin a file, is left out.
-
-    Raises OSError, also if it is not a regular file, or longer than that.
-    """
-    with open(
-        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-    ) as file:
-        mode = os.fstat(file.fileno()).st_mode
-        content = file.read(most_bytes + 1) if stat.S_ISREG(mode) else b""
-    if not stat.S_ISREG(mode) or len(content) > most_bytes:
-        raise OSError(errno.EINVAL, f"must be a file of at most {most_bytes} bytes", path)
-    return content.removeprefix(BOM_UTF8), mode
-
-
 def create(path: str | Path, buffer_bytes: int = -1) -> BinaryIO:
     """Open an empty file for writing. Raises OSError."""
     return open(path, "wb", buffer_bytes, opener=open_file)
-
-
-# (modification time in ns, inode, size) of a file: a tool may replace the file, or overwrite it. None without one.
-Stamp = tuple[int, int, int] | None
-
-
-def stamp_of(path: str) -> Stamp:
-    """Return the stamp of a file, which differs when the file has changed."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -81,6 +59,9 @@ def read_bytes(path: Path) -> bytes:
     """Return the content of a file. Raises OSError as `open_file` does."""
     with open(path, "rb", opener=open_file) as file:
         return file.read()
+
+
+# ---- directories
 
 
 def make_directory(path: str | Path) -> None:
@@ -106,6 +87,9 @@ def open_directory(path: str | Path, *, is_own: bool = False) -> int:
         os.close(descriptor)
         raise OSError(errno.EPERM, f"{path} belongs to another user")
     return descriptor
+
+
+# ---- locks of directories
 
 
 def lock_directory(path: str | Path, *, is_exclusive: bool = True) -> int:
@@ -145,3 +129,32 @@ def locked(path: str | Path, *, is_exclusive: bool = True) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+# ---- files of others
+
+
+def read_regular(path: str, most_bytes: int) -> tuple[bytes, int]:
+    """Return the content and the mode of a file that others write, also through symbolic links. A pipe does not block.
+
+    A byte order mark, with which editors on Windows begin a file, is left out.
+
+    Raises OSError, also if it is not a regular file, or longer than that.
+    """
+    with open(
+        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    ) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        content = file.read(most_bytes + 1) if stat.S_ISREG(mode) else b""
+    if not stat.S_ISREG(mode) or len(content) > most_bytes:
+        raise OSError(errno.EINVAL, f"must be a file of at most {most_bytes} bytes", path)
+    return content.removeprefix(BOM_UTF8), mode
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return the stamp of a file, which differs when the file has changed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size

@@ -23,6 +23,8 @@ _MICROSECONDS = 1e6
 
 Environment = MutableMapping[str, str]
 
+LISTENER_NAMES = ("tcp", "http", "https")
+
 
 class Notifier:
     """Reports the state of this process to systemd. With an empty `address` it reports nothing."""
@@ -143,9 +145,6 @@ class InheritedSockets:
             )
             sock.close()
         self._left = []
-
-
-LISTENER_NAMES = ("tcp", "http", "https")
 
 
 def _inherited(name: str, descriptor: int, log: Log) -> socket.socket | None:

@@ -656,6 +656,6 @@ def keep_certificate(options: NsqdOptions, log: Log) -> CertificateReloader | No
 
 
 def _http_refusal() -> bytes:
-    from nsqd_py.net.http import answers
+    from nsqd_py.net.http.encoding import refused_connection
 
-    return answers.refused_connection()
+    return refused_connection()

@@ -1,7 +1,9 @@
 """Settings are declared once, as typed fields. Flags, config files, texts and completion follow from the declaration.
 
 declaration   a setting, a class of options
-types         kinds of values: how they are read and shown
+types         the kinds of settings that declarations use
+kinds         what a kind is: how a value is read, shown and joined; values that differ by topic
+values        reads values from flags and config files
 program       a program: its settings, and how it reads them; settings that several programs have
 command_line  flags in Go's forms, --help and completion, by click
 flags         the config file and the environment

@@ -190,7 +190,10 @@ class GoCommand(click.Command):
         )
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return ["[OPTIONS]", *([f"[{self._argument.name.upper()}]..."] if self._argument else [])]
+        pieces = ["[OPTIONS]"]
+        if self._argument:
+            pieces.append(f"[{self._argument.name.upper()}]...")
+        return pieces
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title in sorted(self._groups, key=_SHOWN_LAST.__contains__):

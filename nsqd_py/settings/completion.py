@@ -32,7 +32,9 @@ def channel_names(given: Mapping[str, Any]) -> list[str]:
     nsqds, lookupds = _servers(given)
     topics = given.get("topic") or ()
     names: set[str] = set()
-    for topic in (topics,) if isinstance(topics, str) else topics:
+    if isinstance(topics, str):
+        topics = (topics,)
+    for topic in topics:
         for answer in _answers(lookupds, f"/channels?topic={quote(topic)}"):
             names.update(answer["channels"])
         for answer in _answers(nsqds, f"/stats?format=json&include_clients=false&topic={quote(topic)}"):
@@ -42,10 +44,8 @@ def channel_names(given: Mapping[str, Any]) -> list[str]:
 
 def _servers(given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the HTTP addresses of nsqds and of nsqlookupds."""
-    nsqds, lookupds = (
-        tuple(given.get("nsqd_tcp_address") or ()),
-        tuple(given.get("lookupd_http_address") or ()),
-    )
+    nsqds = tuple(given.get("nsqd_tcp_address") or ())
+    lookupds = tuple(given.get("lookupd_http_address") or ())
     over_http = tuple(given.get("nsqd_http_address") or ())
     if not (nsqds or lookupds or over_http):
         nsqds, lookupds = addresses_from_environment()

@@ -171,7 +171,8 @@ class Options:
         """Return a text in which the values of these options are shown without their secrets."""
         for setting in self.secrets:
             value = getattr(self, setting.attribute)
-            for secret in (value,) if isinstance(value, str) else value:
+            secrets = (value,) if isinstance(value, str) else value
+            for secret in secrets:
                 # A shorter one may be a word of the text.
                 if len(secret) >= _SHORTEST_SECRET and secret in text:
                     text = text.replace(secret, setting.kind.shown(secret))

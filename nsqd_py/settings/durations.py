@@ -1,6 +1,6 @@
-"""Durations as Go writes and reads them: `1h2m3.5s` (package time, ParseDuration and Duration.String).
+"""Durations as Go writes and reads them: `1h2m3.5s` (package time, ParseDuration and Duration.String); times that users write.
 
-A duration is a whole number of nanoseconds in 64 bits with a sign.
+A duration is a whole number of nanoseconds in 64 bits with a sign, and a time one of nanoseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -29,6 +29,28 @@ MIN_NS = -(2**63)
 _DURATION = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)[^0-9.+-]+)+")
 _PART = re.compile(r"([0-9]*)\.?([0-9]*)([^0-9.+-]+)")
 
+_PERIOD = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]+)\s*")
+# The units of `parse_period`, with their other names.
+_PERIOD_UNITS_NS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND_NS),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), MINUTE_NS),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), HOUR_NS),
+    **dict.fromkeys(("d", "day", "days"), 24 * HOUR_NS),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * 24 * HOUR_NS),
+}
+
+_MAX_CHARACTERS = 1000
+_MAX_SHOWN = 100
+_DAY_NS = 24 * 3600 * SECOND_NS
+_RFC3339 = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)"
+    r"(?:[Tt ](?P<time>\d\d:\d\d(?::\d\d)?)(?P<fraction>\.\d+)?\s*(?P<zone>[Zz]|[+-]\d\d:\d\d)?)?"
+)
+_NUMBER = re.compile(r"(?P<whole>\d+)(?:\.(?P<fraction>\d*))?")
+_RELATIVE = re.compile(r"-(?:(?P<days>\d+(?:\.\d+)?)d)?(?P<rest>.*)")
+# A number below the limit is in this unit: seconds (until the year 5138), milliseconds, microseconds.
+_EPOCH_UNITS = ((10**11, SECOND_NS), (10**14, 10**6), (10**17, 10**3))
+
 
 def parse_duration(text: str) -> int:
     """Return the nanoseconds of a duration: numbers with units (`60s`, `1.5h`, `-1m30s`), or `0`.
@@ -50,17 +72,6 @@ def parse_duration(text: str) -> int:
     if not MIN_NS <= total_ns <= MAX_NS:
         raise ValueError(f'the duration "{text}" is too long: about 292 years is the limit')
     return total_ns
-
-
-_PERIOD = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]+)\s*")
-# The units of `parse_period`, with their other names.
-_PERIOD_UNITS_NS = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND_NS),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), MINUTE_NS),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), HOUR_NS),
-    **dict.fromkeys(("d", "day", "days"), 24 * HOUR_NS),
-    **dict.fromkeys(("w", "week", "weeks"), 7 * 24 * HOUR_NS),
-}
 
 
 def parse_period(text: str) -> int:
@@ -90,7 +101,11 @@ def format_duration(duration_ns: int) -> str:
             return f"{sign}{_decimal(size_ns, unit_ns)}{unit}"
     minutes, rest_ns = divmod(size_ns, MINUTE_NS)
     hours, minutes = divmod(minutes, 60)
-    before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    before = ""
+    if hours:
+        before = f"{hours}h{minutes}m"
+    elif minutes:
+        before = f"{minutes}m"
     return f"{sign}{before}{_decimal(rest_ns, SECOND_NS)}s"
 
 
@@ -101,19 +116,6 @@ def _decimal(size_ns: int, unit_ns: int) -> str:
 
 
 # ---- Times that users write: RFC 3339, a number since the epoch, or an age.
-
-
-_MAX_CHARACTERS = 1000
-_MAX_SHOWN = 100
-_DAY_NS = 24 * 3600 * SECOND_NS
-_RFC3339 = re.compile(
-    r"(?P<date>\d{4}-\d\d-\d\d)"
-    r"(?:[Tt ](?P<time>\d\d:\d\d(?::\d\d)?)(?P<fraction>\.\d+)?\s*(?P<zone>[Zz]|[+-]\d\d:\d\d)?)?"
-)
-_NUMBER = re.compile(r"(?P<whole>\d+)(?:\.(?P<fraction>\d*))?")
-_RELATIVE = re.compile(r"-(?:(?P<days>\d+(?:\.\d+)?)d)?(?P<rest>.*)")
-# A number below the limit is in this unit: seconds (until the year 5138), milliseconds, microseconds.
-_EPOCH_UNITS = ((10**11, SECOND_NS), (10**14, 10**6), (10**17, 10**3))
 
 
 def parse_time(text: str, now_ns: int) -> int:

@@ -1,4 +1,4 @@
-"""The values of settings from config files and from the environment.
+"""The values of settings from config files and from the environment, and as --print-config prints them.
 
 A config file is TOML, or YAML if its name ends in .yaml or .yml. A key may be spelt as its flag; an unknown key is an error.
 """
@@ -12,7 +12,13 @@ from typing import Any
 
 from nsqd_py.runtime.logs.hidden import HIDDEN, without_logins
 from nsqd_py.settings.declaration import BadOptions, Options, Setting
-from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind, read_secret
+from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind
+from nsqd_py.settings.values import read_secret
+
+NSQD_TCP_ADDRESS = "NSQD_TCP_ADDRESS"
+NSQLOOKUPD_HTTP_ADDRESS = "NSQLOOKUPD_HTTP_ADDRESS"
+# The settings that have their values, by attribute.
+ADDRESS_VARIABLES = {"nsqd_tcp_address": NSQD_TCP_ADDRESS, "lookupd_http_address": NSQLOOKUPD_HTTP_ADDRESS}
 
 
 def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:
@@ -171,7 +177,8 @@ def _load_yaml(path: str, text: str) -> Any:
         return Loader(text).get_single_data() or {}
     except yaml.YAMLError as error:
         # str(error) would show the line, which may contain a secret.
-        problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None)
+        mark = getattr(error, "problem_mark", None)
         where = f" (at line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise BadOptions(
             f"failed to load config file {path} - {problem or 'it is not YAML'}{where}"
@@ -179,12 +186,6 @@ def _load_yaml(path: str, text: str) -> Any:
 
 
 # ---- Addresses from the environment, for clients and programs that are given none.
-
-
-NSQD_TCP_ADDRESS = "NSQD_TCP_ADDRESS"
-NSQLOOKUPD_HTTP_ADDRESS = "NSQLOOKUPD_HTTP_ADDRESS"
-# The settings that have their values, by attribute.
-ADDRESS_VARIABLES = {"nsqd_tcp_address": NSQD_TCP_ADDRESS, "lookupd_http_address": NSQLOOKUPD_HTTP_ADDRESS}
 
 
 def addresses_from_environment(
@@ -209,8 +210,11 @@ def effective_config(options: Options) -> str:
     """Return all settings that config files can contain as TOML, with their help. Defaults are comments, secrets hidden."""
     parts = []
     for title, settings in options.groups.items():
-        lines = [line for setting in settings if setting.key for line in _effective(setting, options)]
-        parts += [f"# ---- {title}\n", *lines] if lines else []
+        shown = [setting for setting in settings if setting.key]
+        if shown:
+            parts.append(f"# ---- {title}\n")
+        for setting in shown:
+            parts += _effective(setting, options)
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""A program: its settings, and how it reads them; settings that several programs have."""
+"""A program: its settings, and how it reads them; settings that several programs have; exit statuses and errors of tools."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ from nsqd_py.settings.types import DURATION, INT, STRING, Kind, choice
 from nsqd_py.version import version_string
 
 _SHELLS = ("bash", "zsh", "fish")
+
+LOG_LEVEL: Kind[int] = choice(LEVELS, word="level")
+
+VERBOSE: bool = switch("Deprecated and without effect; use --log-level.", config_key="")
+OBSOLETE_VERBOSE: dict[str, str] = {"verbose": "use log_level"}
+
+DONE = 0
+FAILED = 1
+BAD_USAGE = 2
 
 
 class ProgramOptions(Options, title="This program"):
@@ -47,9 +56,6 @@ class ProgramOptions(Options, title="This program"):
     )
 
 
-LOG_LEVEL: Kind[int] = choice(LEVELS, word="level")
-
-
 def log_prefix_setting(default: str) -> str:
     """Declare `--log-prefix`, whose default differs by program."""
     return setting(STRING, default, "Prefix of every log line.")
@@ -67,10 +73,6 @@ class LogOptions(Options):
         "Format of the log on stderr: text (lines as Go's NSQ writes them) or json (one object a line).",
     )
     log_prefix: str = log_prefix_setting("")
-
-
-VERBOSE: bool = switch("Deprecated and without effect; use --log-level.", config_key="")
-OBSOLETE_VERBOSE: dict[str, str] = {"verbose": "use log_level"}
 
 
 class LimitOptions(Options, title="Limits"):
@@ -202,10 +204,6 @@ class Program(NamedTuple, Generic[OptionsT]):
 
 
 # ---- what tools return and raise
-
-DONE = 0
-FAILED = 1
-BAD_USAGE = 2
 
 
 class ToolError(Exception):

@@ -9,6 +9,15 @@ from typing import Any
 
 from nsqd_py.errors import missing_package
 
+ANY = object()  # the step to all elements and members
+_STEP = re.compile(
+    r"""\.(?P<name>[\w$@-]+)
+      | \.?\[(?P<index>-?\d{1,9})\]
+      | \.?\[(?P<quoted>"(?:[^"\\]|\\.)*")\]
+      | \.?(?:\*|\[\*\])""",
+    re.VERBOSE,
+)
+
 
 class BadExpression(ValueError):
     """The pattern is not a valid regular expression; str(error) says why."""
@@ -37,15 +46,6 @@ def compiled(expression: str | bytes, *, most_bytes: int = 0, captures: bool = T
 
 # --- paths in JSON
 
-ANY = object()  # the step to all elements and members
-_STEP = re.compile(
-    r"""\.(?P<name>[\w$@-]+)
-      | \.?\[(?P<index>-?\d{1,9})\]
-      | \.?\[(?P<quoted>"(?:[^"\\]|\\.)*")\]
-      | \.?(?:\*|\[\*\])""",
-    re.VERBOSE,
-)
-
 
 def path_steps(text: str, position: int = 0) -> tuple[tuple[object, ...], int]:
     """Return the steps of a path, from a position of the text on, and the position behind them. Raises ValueError.
@@ -58,9 +58,12 @@ def path_steps(text: str, position: int = 0) -> tuple[tuple[object, ...], int]:
             quoted = json.loads(step["quoted"] or "null")
         except ValueError:
             raise ValueError(f"{step['quoted']} is not a JSON string") from None
-        steps.append(
-            quoted if step["quoted"] else int(step["index"]) if step["index"] else step["name"] or ANY
-        )
+        if step["quoted"]:
+            steps.append(quoted)
+        elif step["index"]:
+            steps.append(int(step["index"]))
+        else:
+            steps.append(step["name"] or ANY)
         position = step.end()
     return tuple(steps), position
 
@@ -75,7 +78,10 @@ def values_at(document: Any, steps: Sequence[object]) -> list[Any]:
 
 def _below(parent: Any, step: object) -> Iterator[Any]:
     if step is ANY:
-        yield from parent.values() if isinstance(parent, dict) else parent if isinstance(parent, list) else ()
+        if isinstance(parent, dict):
+            yield from parent.values()
+        elif isinstance(parent, list):
+            yield from parent
     elif isinstance(step, int):
         if isinstance(parent, list) and -len(parent) <= step < len(parent):
             yield parent[step]

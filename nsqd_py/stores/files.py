@@ -89,22 +89,23 @@ class FileWindow:
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, int):
-            return self[place : place + 1][0]
-        start, end, _ = place.indices(self._size)
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, int):
+            return self[index : index + 1][0]
+        start, end, _ = index.indices(self._size)
         if start < self._start or end > self._start + len(self._block):
-            self._block, self._start = self._file.read_at(start, max(end - start, _BLOCK_BYTES)), start
+            self._block = self._file.read_at(start, max(end - start, _BLOCK_BYTES))
+            self._start = start
             if len(self._block) < end - start:
                 raise OSError(errno.EIO, "it has become shorter while it was read")
         return self._block[start - self._start : end - self._start]
 
-    def find(self, wanted: bytes, start: int) -> int:
-        """Return the place of some bytes from `start` on; -1 if there are none."""
-        while start + len(wanted) <= self._size:
+    def find(self, searched: bytes, start: int) -> int:
+        """Return the offset of some bytes from `start` on; -1 if there are none."""
+        while start + len(searched) <= self._size:
             block = self[start : start + _BLOCK_BYTES]
-            found: int = block.find(wanted)
+            found: int = block.find(searched)
             if found >= 0:
                 return start + found
-            start += len(block) - len(wanted) + 1
+            start += len(block) - len(searched) + 1
         return -1

@@ -22,6 +22,8 @@ LONGEST_LINE_BYTES = 64 * 1024 * 1024
 _GREATEST_GZIP_FLAGS = b"\x1f"
 _KIND_AT = 13  # in the header of a record
 
+_COMPRESSION_SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
+
 
 class Format(StrEnum):
     """The format of messages in a file."""
@@ -35,10 +37,6 @@ class Format(StrEnum):
     @property
     def has_timestamps(self) -> bool:
         return self is not Format.LINES
-
-
-_SUFFIXES = {".framed": Format.FRAMED, ".parquet": Format.PARQUET, ".jsonl": Format.JSONL}
-_COMPRESSION_SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
 
 
 def name_without_compression(name: str) -> str:
@@ -96,4 +94,7 @@ def format_of(name: str, head: bytes) -> Format:
         return Format.TOPIC_LOG
     if begins_with_message(head):
         return Format.JSONL
-    return next((form for suffix, form in _SUFFIXES.items() if plain_name.endswith(suffix)), Format.LINES)
+    for form in (Format.FRAMED, Format.PARQUET, Format.JSONL):
+        if plain_name.endswith(f".{form}"):
+            return form
+    return Format.LINES

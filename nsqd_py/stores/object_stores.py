@@ -33,6 +33,32 @@ _AZURE_TEXTS = {
 }
 _AZURE_HOST = "dfs.core.windows.net"
 
+_OF_DELTA = {
+    "access_key": "aws_access_key_id",
+    "secret_key": "aws_secret_access_key",
+    "session_token": "aws_session_token",
+    "region": "aws_region",
+    "endpoint": "aws_endpoint",
+    "allow_http": "aws_allow_http",
+    "force_virtual_addressing": "aws_virtual_hosted_style_request",
+    "anonymous": "aws_skip_signature",
+    "account_name": "azure_storage_account_name",
+    "account_key": "azure_storage_account_key",
+    "sas_token": "azure_storage_sas_token",
+}
+_OF_ICEBERG = {
+    "access_key": "s3.access-key-id",
+    "secret_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
+    "region": "s3.region",
+    "endpoint": "s3.endpoint",
+    "force_virtual_addressing": "s3.force-virtual-addressing",
+    "anonymous": "s3.anonymous",
+    "account_name": "adls.account-name",
+    "account_key": "adls.account-key",
+    "sas_token": "adls.sas-token",
+}
+
 
 class Store(NamedTuple):
     """An open file system. A path `uri` + x is `root` + x in it; `bucket` contains all of them, "" if there is none."""
@@ -102,14 +128,18 @@ def s3_arguments(settings: Mapping[str, str], bucket: str = "") -> dict[str, obj
         **settings,
         **{_S3 + name[len(own) :]: text for name, text in settings.items() if name.startswith(own)},
     }
-    arguments: dict[str, object] = {
-        name: text for name, key in _S3_TEXTS.items() if (text := settings.get(_S3 + key))
-    }
+    arguments: dict[str, object] = {}
+    for name, key in _S3_TEXTS.items():
+        text = settings.get(_S3 + key)
+        if text:
+            arguments[name] = text
     if endpoint := settings.get(f"{_S3}endpoint") or _environment(*_ENDPOINT_NAMES):
         scheme, found, host = endpoint.rpartition("://")
         is_encrypted = settings.get(f"{_S3}connection.ssl.enabled", "true").lower() != "false"
         arguments["endpoint_override"] = host.rstrip("/")
-        arguments["scheme"] = scheme if found else "https" if is_encrypted else "http"
+        if not found:
+            scheme = "https" if is_encrypted else "http"
+        arguments["scheme"] = scheme
         # Spark's default is the bucket in the host's name; what is not Amazon's seldom has names for that.
         arguments["force_virtual_addressing"] = (
             settings.get(f"{_S3}path.style.access", "true").lower() == "false"
@@ -132,7 +162,8 @@ def _region(bucket: str, *, has_endpoint: bool) -> str:
 
 
 def _environment(*names: str) -> str:
-    return next((text for name in names if (text := os.environ.get(name))), "")
+    """Return the first of these variables that is set; "" if none is."""
+    return next(filter(None, map(os.environ.get, names)), "")
 
 
 def azure_arguments(settings: Mapping[str, str], host: str) -> dict[str, object]:
@@ -147,32 +178,6 @@ def azure_arguments(settings: Mapping[str, str], host: str) -> dict[str, object]
 
 
 # --- the same settings for the packages of tables, which have clients of their own
-
-_OF_DELTA = {
-    "access_key": "aws_access_key_id",
-    "secret_key": "aws_secret_access_key",
-    "session_token": "aws_session_token",
-    "region": "aws_region",
-    "endpoint": "aws_endpoint",
-    "allow_http": "aws_allow_http",
-    "force_virtual_addressing": "aws_virtual_hosted_style_request",
-    "anonymous": "aws_skip_signature",
-    "account_name": "azure_storage_account_name",
-    "account_key": "azure_storage_account_key",
-    "sas_token": "azure_storage_sas_token",
-}
-_OF_ICEBERG = {
-    "access_key": "s3.access-key-id",
-    "secret_key": "s3.secret-access-key",
-    "session_token": "s3.session-token",
-    "region": "s3.region",
-    "endpoint": "s3.endpoint",
-    "force_virtual_addressing": "s3.force-virtual-addressing",
-    "anonymous": "s3.anonymous",
-    "account_name": "adls.account-name",
-    "account_key": "adls.account-key",
-    "sas_token": "adls.sas-token",
-}
 
 
 def delta_options(url: str, settings: Mapping[str, str] = NO_SETTINGS) -> dict[str, str]:

@@ -86,8 +86,9 @@ def walk(
     """
     entries = {entry.path: entry for entry in files.walk(directory)}
     directory = directory.rstrip("/")
-    places = {directory, *directories_above(directory), *_may_have_tables(entries)}
-    roots = {place: tables for place in places if (tables := _tables_of(place, files))}
+    above = {directory, *directories_above(directory), *_may_have_tables(entries)}
+    tables_of = {path: _tables_of(path, files) for path in above}
+    roots = {path: tables for path, tables in tables_of.items() if tables}
     paths = [path for path in entries if is_chosen(path)]
     if roots:
         paths = _Selection(directory, entries, paths, files, settings, roots).paths()
@@ -189,7 +190,8 @@ class _Selection:
     def paths(self) -> list[str]:
         """Raises UnreadableTable."""
         of_tables: dict[str, list[str]] = {root: [] for root in self._roots}
-        named, selected = set(), []
+        named = set()
+        selected = []
         for path in self._chosen:
             root = self._root_of(path)
             if root is None:
@@ -225,7 +227,7 @@ class _Selection:
             for uri in _files_of(table, self._files, self._settings)
         ]
         live = {_identity(uri): uri for uri in uris}
-        there = [path for identity in live if (path := self._by_identity.get(identity))]
+        there = [self._by_identity[identity] for identity in live if identity in self._by_identity]
         current = [path for path in there if path in self._is_chosen]
         is_whole = len(current) == len(there) and (bool(current) or is_named or not live)
         if not is_whole or (not self._contains(root) and len(there) < len(live)):

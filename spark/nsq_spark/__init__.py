@@ -3,7 +3,7 @@
     from nsq_spark import NsqDataSource
     spark.dataSource.register(NsqDataSource)
 
-archive        readers of all kinds of files that messages are kept in; no Spark in it
+archive        readers of all kinds of files that messages are saved in; no Spark in it
 source         the data source `nsq` of PySpark
 replay         `spark-replay`: publish messages of an archive again
 

@@ -29,16 +29,19 @@ from nsqd_py.runtime.logs.outages import Backoff
 # ends with one that it stored and did not answer, four batches are at most four times what is stored twice. Two for each
 # nsqd may be unanswered whatever their size, so that no nsqd has to wait.
 WINDOW_BYTES = 8 * 1024 * 1024
-_BATCHES_EACH, _MOST_BATCHES_EACH = 2, 4
+_BATCHES_EACH = 2
+_MOST_BATCHES_EACH = 4
 # Messages in one batch whose messages are published one by one, because they are deferred.
 MOST_DEFERRED = 500
 _STEP_S = 0.2
-_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
+_FIRST_PAUSE_S = 0.1
+_MOST_PAUSE_S = 5.0
 _ENDING_S = 1.0
 # After this time an ordered stream goes to the next nsqd.
 _FAIL_OVER_S = 10.0
 # Larger than a window of ours: the producer never makes its caller wait.
-_PRODUCER_WINDOW, _PRODUCER_WINDOW_BYTES = 10_000, 64 << 20
+_PRODUCER_WINDOW = 10_000
+_PRODUCER_WINDOW_BYTES = 64 << 20
 
 # Errors that a smaller batch may not have; and errors that every nsqd of the cluster would give again.
 _TOO_LARGE = frozenset(("E_BAD_BODY", "E_BAD_MESSAGE"))

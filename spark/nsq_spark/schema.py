@@ -41,7 +41,10 @@ COLUMNS = (
     ),
 )
 
-DDL = ", ".join(f"{column.name} {column.ddl}" for column in COLUMNS)
+
+def ddl() -> str:
+    """Return the columns with their types, as Spark writes them."""
+    return ", ".join(f"{column.name} {column.ddl}" for column in COLUMNS)
 
 
 @lru_cache

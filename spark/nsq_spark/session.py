@@ -166,14 +166,14 @@ def zip_packages(path: Path) -> Path:
 @contextmanager
 def _stream_to(path: Path, number: int) -> Iterator[None]:
     """Let processes that are started now write this stream to a file: the JVM, and the Python processes that it starts."""
-    kept = os.dup(number)
+    saved = os.dup(number)
     with path.open("ab") as file:
         os.dup2(file.fileno(), number)
     try:
         yield
     finally:
-        os.dup2(kept, number)
-        os.close(kept)
+        os.dup2(saved, number)
+        os.close(saved)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.net.http.handling import access_refusal
-from nsqd_py.net.http.router import OPEN, Access
+from nsqd_py.net.http.router import Access
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
 from tests.support.background import Background
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
@@ -116,7 +116,7 @@ def test_admin_paths_of_nsqlookupd(make_nsqlookupd, auth_file):
 
 def test_every_path_that_changes_something_is_in_the_table():
     routes = [*NSQD_ROUTES, *NSQLOOKUPD_ROUTES]
-    open_to_all = {(route.method, route.path) for route in routes if route.access in OPEN}
+    open_to_all = {(route.method, route.path) for route in routes if route.access.is_open}
     assert {(method, path) for method, path in open_to_all if method != "GET"} == {
         ("POST", "/pub"),
         ("POST", "/mpub"),

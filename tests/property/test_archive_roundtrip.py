@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 
 from nsq_spark.archive.chunk import MOST_BYTES, MOST_MESSAGES
 from nsq_spark.archive.listing import Hints
-from nsq_spark.archive.splits import Wanted
+from nsq_spark.archive.splits import Requested
 from nsqd_py.stores.compression import CODECS
 from tests.property.test_archive_damage import file_of
 from tests.support import archives
@@ -179,10 +179,10 @@ def test_only_what_is_wanted(
 ) -> None:
     start_ns, end_ns = sorted((one_ns, other_ns))
     topics = frozenset({name, batches[0][0].topic})
-    wanted = Wanted(topics, start_ns=start_ns, end_ns=end_ns)
+    requested = Requested(topics, start_ns=start_ns, end_ns=end_ns)
     everything = [message for batch in batches for message in batch]
     with file_of("any.framed", archives.framed(batches)) as path:
-        found = archives.read_messages(archives.splits_of(path), wanted)
+        found = archives.read_messages(archives.splits_of(path), requested)
     assert found == [m for m in everything if m.topic in topics and start_ns <= m.known_ns < end_ns]
 
 
@@ -194,7 +194,7 @@ def test_only_what_was_published_in_time(
     start_ns, end_ns = sorted((one_ns, other_ns))
     log = topic_log(published)
     with file_of(log.name, bytes(log.data)) as path:
-        found = archives.read_messages(archives.splits_of(path), Wanted(start_ns=start_ns, end_ns=end_ns))
+        found = archives.read_messages(archives.splits_of(path), Requested(start_ns=start_ns, end_ns=end_ns))
     assert found == [message for message in log.messages if start_ns <= message.known_ns < end_ns]
 
 

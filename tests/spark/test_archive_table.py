@@ -92,7 +92,7 @@ def archive(tmp_path: Path) -> Path:
 
 def chosen(path: Path, names: list[str] = NINE, **options: str) -> tuple[dict[Choice, list[str]], list[str]]:
     read = read_options({"path": str(path), **options}, 0)
-    files = list_files(read.paths, read.storage, read.hints, read.wanted)
+    files = list_files(read.paths, read.storage, read.hints, read.requested)
     by_spark, ours = choose_readers(files, read, names)
     return by_spark, [Path(info.path).name for info in ours]
 

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from nsq_spark.archive.splits import FileInfo, Wanted
+from nsq_spark.archive.splits import FileInfo, Requested
 from nsq_spark.replay import driver
 from nsq_spark.replay import messages as replay_messages
 from nsq_spark.replay.checkpoint import open_checkpoint
@@ -142,7 +142,7 @@ def bodies(some: Sequence[Message]) -> list[bytes]:
     ("selection", "is_wanted"),
     [
         (Selection(), lambda message: True),
-        (Selection(Wanted(frozenset(("orders",)))), lambda message: message.topic == "orders"),
+        (Selection(Requested(frozenset(("orders",)))), lambda message: message.topic == "orders"),
         (Selection(where='body RLIKE \'"level":"error"\''), lambda message: b"error" in message.body),
         (
             Selection(where="json.user.id BETWEEN 7 AND 9"),
@@ -163,11 +163,11 @@ def test_what_is_selected_arrives(
     selection: Selection,
     is_wanted: Callable[[Message], bool],
 ) -> None:
-    wanted = [message for message in everything() if is_wanted(message)]
+    requested = [message for message in everything() if is_wanted(message)]
     outcome = replay(spark, job_for(nsqd, selection), archive)
     assert (outcome.errors, outcome.exit_code) == ([], 0)
-    assert outcome.counts.messages == outcome.matched == len(wanted)
-    compare(bodies(wanted), all_arrived(nsqd)).require_sound()
+    assert outcome.counts.messages == outcome.matched == len(requested)
+    compare(bodies(requested), all_arrived(nsqd)).require_sound()
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_each_topic_is_in_the_order_of_its_times(
     for topic in TOPICS:
         some = [message for file in range(FILES) for message in messages_of(topic, file)]
         in_order = sorted(some, key=lambda message: message.known_ns)
-        wanted = [message.body for message in in_order if where is None or b"info" in message.body]
-        assert arrived(nsqd, topic) == wanted
+        requested = [message.body for message in in_order if where is None or b"info" in message.body]
+        assert arrived(nsqd, topic) == requested
 
 
 def test_the_gaps_of_the_archive_are_kept_from_the_first_message_on(
@@ -412,7 +412,7 @@ def test_a_secured_nsqd_that_a_secured_nsqlookupd_names(
 
 def test_a_dry_run_finds_what_would_be_sent(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:
     outcome = replay(spark, job_for(nsqd, Selection(where="json.level = 'error'")), archive, is_dry=True)
-    look = outcome.look
+    look = outcome.dry_run
     assert look is not None
     errors = {message.body.decode() for message in everything() if b"error" in message.body}
     assert {topic: found.count for topic, found in look.topics.items()} == {"clicks": 80, "orders": 80}

@@ -17,7 +17,7 @@ import cramjam
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.listing import Hints, list_files
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import Damage, Split, Wanted, plan_splits
+from nsq_spark.archive.splits import Damage, Requested, Split, plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_tools.to_file.output import ManifestEntry, add_to_manifest
 from nsqd_py.diskqueue.files.log_file import log_file_name
@@ -199,10 +199,10 @@ def splits_of(
 
 
 def chunks_of(
-    splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None
+    splits: Sequence[Split], requested: Requested | None = None, damage: Damage | None = None
 ) -> Iterator[Chunk]:
     for split in splits:
-        yield from read(split, Storage(), wanted, damage)
+        yield from read(split, Storage(), requested, damage)
 
 
 def mpub_body(chunk: Chunk) -> bytes:
@@ -221,13 +221,13 @@ def reported(chunk: Chunk) -> list[Message]:
 
 
 def read_messages(
-    splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None
+    splits: Sequence[Split], requested: Requested | None = None, damage: Damage | None = None
 ) -> list[Message]:
     """All messages, in order; in each split the positions rise."""
     found: list[Message] = []
     for split in splits:
         last = -1
-        for chunk in read(split, Storage(), wanted, damage):
+        for chunk in read(split, Storage(), requested, damage):
             positions = chunk.positions.tolist()
             assert positions == sorted(set(positions)) and positions[0] > last
             last = positions[-1]

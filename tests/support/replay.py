@@ -132,7 +132,7 @@ def rows_of(
 ) -> list[pa.RecordBatch]:
     """The rows of each partition, as `messages` reads them for a job without a predicate."""
     options = ReadOptions(
-        job.paths, Storage(), job.hints, job.selection.wanted, job.skip_damaged, slice_bytes
+        job.paths, Storage(), job.hints, job.selection.requested, job.skip_damaged, slice_bytes
     )
     return [
         pa.Table.from_batches(list(read_partition(one))).combine_chunks().to_batches()[0]

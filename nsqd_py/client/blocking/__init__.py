@@ -17,7 +17,7 @@ Waiters._locks  any thread: each change is one call of a list; who is not woken 
 Latch.is_set  set once, before its waiters are woken
 WorkQueue._items, _is_closed  any thread: each change is one call of a deque, and an empty one is an IndexError that is handled
 Producer  callers and the I/O thread: one call of the interpreter changes each state, in the order that its module describes
-PublishingCore  the I/O thread; others read counts and copies of its dictionaries, set `kept`, and wake its poller. With
+PublishingCore  the I/O thread; others read counts and copies of its dictionaries, set `held`, and wake its poller. With
     asyncio, the event loop, and a thread that closes it after the loop has let go of it
 Connection  the thread that opens it, and then the I/O thread, which gets it through `WorkerThread.is_done`
 Consumer  the I/O thread; what others change too (`_stop_by_s`, subscriptions, windows) has the lock, `_workers` and `_nsqds`

@@ -26,6 +26,15 @@ from nsqd_py.client.process import refuse_in_event_loop
 # Connections that one client opens at a time, each in a thread: an nsqlookupd may name thousands of nsqds that do not answer.
 MOST_DIALS = 64
 
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+# gevent ends a wait with LoopExit if there is no timer, nor anything else: a lost Ctrl-C may have ended all I/O.
+_LONGEST_WAIT_S = 10.0
+_POLL_S = 1.0  # a child process does not have the thread that would wake its threads
+# A signal that comes just before the main thread begins to wait for a lock does not end that wait: its handler runs after it.
+_SIGNALS_S = 0.5
+
 
 class Poller:
     """Waits for descriptors. All methods but `wake` belong to one thread."""
@@ -136,10 +145,6 @@ def _start_thread(name: str, call: Callable[..., object], args: Iterable[object]
 THREADS = Backend()
 
 
-T = TypeVar("T")
-Item = TypeVar("Item")
-
-
 class WorkerThread(Generic[T]):
     """Runs `call` next to a thread that must not wait, and wakes its poller when the call has ended.
 
@@ -186,13 +191,6 @@ class WorkerThread(Generic[T]):
     def _end(self) -> None:
         if self._is_killed and self._drop is not None and self._result is not None:
             self._drop(self._result)
-
-
-# gevent ends a wait with LoopExit if there is no timer, nor anything else: a lost Ctrl-C may have ended all I/O.
-_LONGEST_WAIT_S = 10.0
-_POLL_S = 1.0  # a child process does not have the thread that would wake its threads
-# A signal that comes just before the main thread begins to wait for a lock does not end that wait: its handler runs after it.
-_SIGNALS_S = 0.5
 
 
 class Waiters:

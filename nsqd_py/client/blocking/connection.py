@@ -27,6 +27,19 @@ from nsqd_py.net.socket_buffers import untaken_bytes
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.runtime.logs.lines import LineWriter
 
+_READ_BYTES = 256 * 1024
+# The buffer of a read whose predecessor was small. What a read does not fill goes back to malloc in pieces: with the
+# large one for each read, a consumer of 2000 messages a second grew by 0.4 MB each second, all of it free memory.
+_SMALL_READ_BYTES = 16 * 1024
+_MOST_KEPT_BYTES = 32 << 20  # read while output waits for room
+_LATE_S = 0.02  # how much longer `receive` may take while data comes that makes no event, such as heartbeats
+_LINGER_S = 1.0  # how long nsqd may take after a close to read the rest and close its side
+_SHORTEST_WAIT_S = 0.001
+_UNIX_SERVER_NAME = "localhost"  # the name that a certificate must have if there is no host
+
+# Reads of a connection that is over: what nsqd sent before may hold its reason, but it may also send without end.
+_LAST_READS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
@@ -41,17 +54,6 @@ class ClientContext:
     chance: Callable[[], float]
     backend: Backend
     poller: Any
-
-
-_READ_BYTES = 256 * 1024
-# The buffer of a read whose predecessor was small. What a read does not fill goes back to malloc in pieces: with the
-# large one for each read, a consumer of 2000 messages a second grew by 0.4 MB each second, all of it free memory.
-_SMALL_READ_BYTES = 16 * 1024
-_MOST_KEPT_BYTES = 32 << 20  # read while output waits for room
-_LATE_S = 0.02  # how much longer `receive` may take while data comes that makes no event, such as heartbeats
-_LINGER_S = 1.0  # how long nsqd may take after a close to read the rest and close its side
-_SHORTEST_WAIT_S = 0.001
-_UNIX_SERVER_NAME = "localhost"  # the name that a certificate must have if there is no host
 
 
 def _connect(backend: Backend, address: Address, options: ClientOptions) -> Any:
@@ -142,10 +144,6 @@ def _shake_hands(sock: Any, session: ClientSession, limit_s: float) -> tuple[Neg
         raise session.failed(f"no end of the handshake within {limit_s:g}s") from error
     except OSError as error:
         raise session.failed(f"the connection broke during the handshake: {_words(error)}") from error
-
-
-# Reads of a connection that is over: what nsqd sent before may hold its reason, but it may also send without end.
-_LAST_READS = 64
 
 
 class Connection:
@@ -357,7 +355,8 @@ class Connection:
         limit_s = self._options.write_timeout_s
         untaken = untaken_bytes(self.sock)
         if untaken != self._untaken_bytes:
-            self._untaken_bytes, self._taken_s = untaken, monotonic()
+            self._untaken_bytes = untaken
+            self._taken_s = monotonic()
         left_s = self._taken_s + limit_s - monotonic()
         mask = select.POLLOUT if self._kept_bytes > _MOST_KEPT_BYTES else select.POLLIN | select.POLLOUT
         if left_s <= 0:

@@ -515,15 +515,15 @@ class Consumer(BaseConsumer, ProcessHooks):
     def _keep_up(self) -> None:
         """Have a subscription for each nsqd, and a finder for each nsqlookupd, that are in use now."""
         with self._lock:
-            wanted = self._discovery.wanted
+            needed = self._discovery.needed
             for address, nsqd in self._nsqds.items():
-                if nsqd.connection is None and address not in wanted:
+                if nsqd.connection is None and address not in needed:
                     nsqd.leave()
         for finder in self._finders:
             nsqds = finder.step()
             if nsqds is not None:
                 self._on_found(finder.address, nsqds)
-        for address in wanted:
+        for address in needed:
             if address not in self._nsqds:
                 self._nsqds[address] = NsqdSubscription(address, self._subscription, self._context)
         dials = sum(nsqd.is_dialling for nsqd in self._nsqds.values())

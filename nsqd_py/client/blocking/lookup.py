@@ -30,11 +30,11 @@ def find_nsqds(
     Uses the time limit and secret of the options. Raises LookupFailed.
     """
     parts = urlsplit(lookup_url(address, topic) if topic else nodes_url(address))
-    login, _, place = parts.netloc.rpartition("@")
+    login, _, host_port = parts.netloc.rpartition("@")
     headers = lookup_headers(options) | login_header(login)
     limits = options.lookupd_poll_timeout_s, _MAX_ANSWER_BYTES
     try:
-        url = urlunsplit(parts._replace(netloc=place))
+        url = urlunsplit(parts._replace(netloc=host_port))
         return _nsqds_of(get(url, headers, options, *limits, most_lines=_MAX_LINES, backend=backend))
     except (NoAnswer, ValueError) as error:
         raise LookupFailed(f"{hidden_url(address)}: {error}") from error

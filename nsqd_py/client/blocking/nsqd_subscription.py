@@ -139,10 +139,10 @@ class NsqdSubscription:
     def _subscribed(self, connection: Connection) -> None:
         self._outage.end("%s: connected again", self.address)
         self._log.info("%s: subscribed to %s", self.address, self._subscription)
-        most, wanted = connection.negotiated.max_rdy_count, self._subscription.max_in_flight
-        if most < wanted:
+        most, requested = connection.negotiated.max_rdy_count, self._subscription.max_in_flight
+        if most < requested:
             self._log.warning(
-                "%s: gives %d messages at a time (--max-rdy-count), not %d", self.address, most, wanted
+                "%s: gives %d messages at a time (--max-rdy-count), not %d", self.address, most, requested
             )
         self.window = self._subscription.opened(self.address, connection.negotiated)
 

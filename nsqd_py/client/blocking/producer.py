@@ -241,7 +241,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
     def _wake_io(self) -> None:
         self._is_asleep = False
         if not self._is_closed:
-            self._core.kept = self
+            self._core.held = self
             self._core.poller.wake()
             return
         self._is_asleep = True  # it has emptied the inbox for the last time
@@ -319,7 +319,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
     def _start(self) -> None:
         if self._is_starting:
             return
-        self._core.kept = self
+        self._core.held = self
         close_at_exit(self)
         try:
             self._is_starting = True
@@ -384,7 +384,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         if inbox and not can_take:
             return self.settings.sweep_interval_s
         # Before it falls asleep: `_wake_io` keeps it again.
-        core.kept = self if core.dispatcher.unfinished else None
+        core.held = self if core.dispatcher.unfinished else None
         self._is_asleep = True
         return 0.0 if inbox else core.idle_s
 

@@ -33,6 +33,8 @@ _SHORTEST_WAIT_S = 0.001
 _LASTED_S = 2.0  # a connection that lasted this long has ended the outage before it
 _REMIND_EVERY_S = 60.0
 
+_POLL_INTERVAL_S = 0.05  # a publish first reads the answers of nsqd if they were last read this long ago
+
 
 class PublishingCore:
     """The connections and publishes of one producer. Only one thread at a time may use it.
@@ -45,7 +47,7 @@ class PublishingCore:
     poller        ends the wait of `step` when it is woken
     on_over       called with publishes that are over, after their `on_done`
     on_opened, on_lost   called with a writer that has a connection now, or is about to lose it
-    kept          what must not be dropped now, since it has publishes that are not over
+    held          what must not be dropped now, since it has publishes that are not over
     waits         False in an event loop: connections do not wait for room in a socket
     """
 
@@ -59,7 +61,7 @@ class PublishingCore:
         self.logged_errors: type[BaseException] = (
             BaseException  # of `on_done`: it must not end what reads the answers
         )
-        self.kept: object = None
+        self.held: object = None
         self.waits = waits
         self._backend = backend
         self._begin()
@@ -221,7 +223,7 @@ class PublishingCore:
                 )
 
     def _add_writers(self) -> None:
-        for address in self._discovery.wanted:
+        for address in self._discovery.needed:
             self.dispatcher.add_writer(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S, random.random))
 
     def until_dial_s(self) -> float:
@@ -270,7 +272,7 @@ class PublishingCore:
             if nsqds is not None:
                 self.dispatcher.lookup_failures.pop(finder.address, None)
                 self._discovery.answered(finder.address, nsqds)
-                for writer in self.dispatcher.keep_writers(self._discovery.wanted):
+                for writer in self.dispatcher.keep_writers(self._discovery.needed):
                     if (opening := self._opening.pop(writer.address, None)) is not None:
                         opening.kill()
         self.has_discovered = all(finder.has_asked for finder in self._finders)
@@ -317,9 +319,6 @@ class PublishingCore:
             writer.connection.close()
         self.poller.close()
         self._begin()
-
-
-_POLL_INTERVAL_S = 0.05  # a publish first reads the answers of nsqd if they were last read this long ago
 
 
 class NonBlockingProducer(BaseProducer[None, PendingPublish], ProcessHooks):

@@ -167,8 +167,9 @@ class BaseConsumer:
     def _take_answer(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
         """Use what an nsqlookupd answered. Log once that no nsqd has the topic."""
         self._discovery.answered(lookupd, nsqds)
-        was_empty, self._is_topic_unknown = self._is_topic_unknown, self._discovery.is_empty(self._lookupds)
-        if self._is_topic_unknown and not was_empty:
+        was_unknown = self._is_topic_unknown
+        self._is_topic_unknown = self._discovery.is_empty(self._lookupds)
+        if self._is_topic_unknown and not was_unknown:
             self._log.warning("no nsqd has the topic %s: waiting until one does", self.topic)
 
     # ---- for the shells

@@ -24,6 +24,9 @@ _TOUCH_AT = 0.6  # part of the time-out, early enough for a late tick and a slow
 _TIMES_RDY = 4
 _MORE_THAN_RDY = 100
 
+_STARVED_AT = 0.85  # of RDY, as the client guide recommends, to anticipate starvation
+_SUMS = ("received", "finished", "requeued")
+
 
 class ConnectionStats(NamedTuple):
     """The statistics of one connection. `idle_s` is the time since its last message, or since it was opened."""
@@ -207,10 +210,6 @@ class InFlightWindow:
     def stats(self, now_s: float) -> ConnectionStats:
         idle_s = max(0.0, now_s - self.last_message_s)
         return ConnectionStats(self.rdy, self.in_flight, self.received, self.finished, self.requeued, idle_s)
-
-
-_STARVED_AT = 0.85  # of RDY, as the client guide recommends, to anticipate starvation
-_SUMS = ("received", "finished", "requeued")
 
 
 class ConsumerStats(NamedTuple):

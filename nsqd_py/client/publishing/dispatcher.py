@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, PendingPublish, verdict_on
+from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, PendingPublish, Verdict, verdict_on
 from nsqd_py.runtime.logs.outages import Backoff
 
 # A publish fails after this many connections were lost while its answer was due.
@@ -41,7 +41,7 @@ class ConnectionWriter:
     failure         why it could not be connected, or was lost; None while it is open
     is_rest_unread  True if nsqd refused a command in a way that shows that it read nothing behind it
     has_refused     True if it answered with an error: it is about to close the connection
-    is_wanted       False if nsqlookupd does not know it any more
+    is_needed       False if nsqlookupd does not know it any more
     size_bytes      of all unanswered publishes on the wire
     opened_s        when its connection was opened
     reported_s      when the log last said that it is away; None if it is not, or if the log has not said so
@@ -55,7 +55,7 @@ class ConnectionWriter:
         self.reported_s: float | None = None
         self.connection: Any = None  # belongs to the shell
         self.is_open = False
-        self.is_wanted = True
+        self.is_needed = True
         self.failure: NsqClientError | None = None
         self.is_rest_unread = False
         self.has_refused = False
@@ -169,7 +169,7 @@ class Dispatcher:
         writer = self.writers.get(address)
         if writer is None:
             writer = self.writers[address] = ConnectionWriter(address, self._limits, pause)
-        writer.is_wanted = True
+        writer.is_needed = True
         return writer
 
     def keep_writers(self, addresses: Iterable[str]) -> list[ConnectionWriter]:
@@ -177,10 +177,10 @@ class Dispatcher:
 
         Return the writers that were dropped.
         """
-        wanted = set(addresses)
+        needed = set(addresses)
         for writer in self.writers.values():
-            writer.is_wanted = writer.address in wanted
-        return self._forget_unwanted()
+            writer.is_needed = writer.address in needed
+        return self._forget_unneeded()
 
     def opened(self, writer: ConnectionWriter) -> None:
         """Note that a writer is connected."""
@@ -294,7 +294,7 @@ class Dispatcher:
         writer.is_rest_unread = verdict.is_rest_unread
         if publish is None:
             return []
-        if verdict.is_standby and len(self.writers) > 1:
+        if verdict is Verdict.STANDBY and len(self.writers) > 1:
             writer.failure = refusal
         else:
             publish.refusals += 1
@@ -317,7 +317,7 @@ class Dispatcher:
             else:
                 failed.append(self._fail(publish, lost))
         self._put_back(retried)
-        self._forget_unwanted()
+        self._forget_unneeded()
         return failed
 
     def expire(self, now_s: float) -> tuple[list[PendingPublish], list[ConnectionWriter]]:
@@ -390,9 +390,9 @@ class Dispatcher:
         publish.losses += 1
         return self._retry_unknown and publish.losses < MAX_LOSSES
 
-    def _forget_unwanted(self) -> list[ConnectionWriter]:
-        unwanted = [writer for writer in self.writers.values() if not writer.is_wanted]
-        forgotten = [writer for writer in unwanted if not writer.is_open and not writer.unanswered]
+    def _forget_unneeded(self) -> list[ConnectionWriter]:
+        unneeded = [writer for writer in self.writers.values() if not writer.is_needed]
+        forgotten = [writer for writer in unneeded if not writer.is_open and not writer.unanswered]
         for writer in forgotten:
             del self.writers[writer.address]
         return forgotten
@@ -412,5 +412,6 @@ class Dispatcher:
         reasons = [str(writer.failure or f"{writer.address}: not connected yet") for writer in writers]
         if not writers:
             unasked = [f"nsqlookupd {failure}" for failure in list(self.lookup_failures.values())]
-            head, reasons = f"{head}no nsqd is known: ", unasked or ["no nsqlookupd names one"]
+            head = f"{head}no nsqd is known: "
+            reasons = unasked or ["no nsqlookupd names one"]
         return NoNsqd(head + "; ".join(reasons), failures)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any
 
 from nsqd_py.client.errors import BadClientOption, NsqClientError, PublishFailed
 from nsqd_py.client.options import Delay, milliseconds_of
@@ -67,9 +68,8 @@ class PendingPublish:
         return self.state is DONE or self.state is FAILED
 
     def fail(self, error: NsqClientError) -> None:
-        self.error = (
-            error  # before the state: a thread that sees it failed looks for the error, without a lock
-        )
+        # Before the state: a thread that sees it failed looks for the error, without a lock.
+        self.error = error
         self.state = FAILED
 
 
@@ -128,7 +128,8 @@ class Failures:
 
     def raise_new(self) -> None:
         """Raise FlushFailed for those that no error has reported. An exception of a signal handler does not hide it."""
-        count, first = self._count, self._first or self._last
+        count = self._count
+        first = self._first or self._last
         if first is not None and count > self._reported:
             try:
                 raise FlushFailed(count - self._reported, first)
@@ -140,43 +141,46 @@ def ignore_result(result: object) -> None:
     """The `on_done` of a publish whose caller checks its result."""
 
 
-class Verdict(NamedTuple):
+class Verdict(Enum):
     """The meaning of an error answer, for its publish and for those sent behind it over the same connection.
 
-    All these errors end the connection. If the command itself was at fault, nsqd has read nothing behind it.
-
-    is_for_another  another nsqd may store it: this one could not, or could not check the permission
-    is_rest_unread  what was sent behind it is certainly not stored
-    is_standby      the nsqd is a standby: its primary may store it, also later, when the standby is the primary
+    All these errors end the connection.
     """
 
-    is_for_another: bool
-    is_rest_unread: bool
-    is_standby: bool = False
+    AT_FAULT = "the command itself was at fault; nsqd has read nothing behind it"
+    NOT_STORED = "this nsqd could not store it, or could not check the permission"
+    STANDBY = "this nsqd is a standby; its primary may store it, also later, when the standby is the primary"
+    UNKNOWN = "an error with another code"
 
+    @property
+    def is_for_another(self) -> bool:
+        """True if another nsqd may store it."""
+        return self is Verdict.NOT_STORED or self is Verdict.STANDBY
 
-_AT_FAULT = Verdict(is_for_another=False, is_rest_unread=True)
-_NOT_STORED = Verdict(is_for_another=True, is_rest_unread=False)
-_UNKNOWN_CODE = Verdict(is_for_another=False, is_rest_unread=False)
-_STANDBY = Verdict(is_for_another=True, is_rest_unread=True, is_standby=True)
+    @property
+    def is_rest_unread(self) -> bool:
+        """True if what was sent behind it is certainly not stored."""
+        return self is Verdict.AT_FAULT or self is Verdict.STANDBY
+
 
 _VERDICTS = {
-    "E_INVALID": _AT_FAULT,
-    "E_BAD_TOPIC": _AT_FAULT,
-    "E_BAD_MESSAGE": _AT_FAULT,
-    "E_BAD_BODY": _AT_FAULT,
-    "E_AUTH_FIRST": _AT_FAULT,
-    "E_UNAUTHORIZED": _AT_FAULT,
-    "E_AUTH_FAILED": _NOT_STORED,
-    "E_PUB_FAILED": _NOT_STORED,
-    "E_MPUB_FAILED": _NOT_STORED,
-    "E_DPUB_FAILED": _NOT_STORED,
+    "E_INVALID": Verdict.AT_FAULT,
+    "E_BAD_TOPIC": Verdict.AT_FAULT,
+    "E_BAD_MESSAGE": Verdict.AT_FAULT,
+    "E_BAD_BODY": Verdict.AT_FAULT,
+    "E_AUTH_FIRST": Verdict.AT_FAULT,
+    "E_UNAUTHORIZED": Verdict.AT_FAULT,
+    "E_AUTH_FAILED": Verdict.NOT_STORED,
+    "E_PUB_FAILED": Verdict.NOT_STORED,
+    "E_MPUB_FAILED": Verdict.NOT_STORED,
+    "E_DPUB_FAILED": Verdict.NOT_STORED,
 }
 
 
 def verdict_on(code: str, text: str) -> Verdict:
-    verdict = _VERDICTS.get(code, _UNKNOWN_CODE)
-    return _STANDBY if verdict is _NOT_STORED and IS_STANDBY in text else verdict
+    """Return the meaning of an error answer."""
+    verdict = _VERDICTS.get(code, Verdict.UNKNOWN)
+    return Verdict.STANDBY if verdict is Verdict.NOT_STORED and IS_STANDBY in text else verdict
 
 
 # ---- commands, after checks. Each has a head and a body, so that a large body is not copied.

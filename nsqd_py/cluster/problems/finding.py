@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.kinds import Problem
-from nsqd_py.cluster.problems.limits import DEFAULT_LIMITS, Limits
+from nsqd_py.cluster.problems.limits import Limits
 from nsqd_py.cluster.problems.of_channels import of_channel, of_topic
 from nsqd_py.cluster.problems.of_nodes import Memory, of_lookups, of_nodes, of_versions
 from nsqd_py.cluster.problems.trends import Trends
@@ -23,9 +23,13 @@ def problems(
     trends: Trends,
     now_s: float,
     time_s: float,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> Iterator[Problem]:
-    """Yield all problems, those of nsqds first. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
+    """Yield all problems, those of nsqds first, by the default limits if none are given.
+
+    `now_s` is on the clock of the cluster, `time_s` is since the epoch.
+    """
+    limits = limits or Limits()
     yield from of_nodes(cluster, memory, limits, now_s, time_s)
     for trouble in troubles(cluster.pairs(), limits.lagging_after_s):
         yield Problem(trouble.kind, trouble.text, node=trouble.node)

@@ -19,9 +19,11 @@ CONSUMERS_FIND_NSQD_S = 90.0
 # A message with so many attempts is one that no consumer can finish.
 MANY_ATTEMPTS = 20
 # An nsqd that was started so often in this time ends again and again.
-MANY_STARTS, STARTS_WITHIN_S = 4, 600.0
+MANY_STARTS = 4
+STARTS_WITHIN_S = 600.0
 CLOCK_DIFFERENCE_S = 30
-CERTIFICATE_WARNING_S, CERTIFICATE_ERROR_S = 14 * 86400.0, 3 * 86400.0
+CERTIFICATE_WARNING_S = 14 * 86400.0
+CERTIFICATE_ERROR_S = 3 * 86400.0
 # Problems of these kinds are listed when they have lasted for this long: an nsqd that starts, ends or goes on after a stop is
 # not yet, or not any more, at its nsqlookupds. What the first round finds is listed at once.
 LISTED_AFTER_S = {
@@ -58,6 +60,3 @@ class Limits:
     def max_age_s(self, topic: str) -> float:
         """Return the age from which a waiting message of this topic is old; 0 if it never is."""
         return self.max_message_age_ns.of(topic) / SECOND_NS
-
-
-DEFAULT_LIMITS = Limits()

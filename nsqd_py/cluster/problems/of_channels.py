@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.problems.kinds import Problem
 from nsqd_py.cluster.problems.limits import (
     CONSUMERS_FIND_NSQD_S,
@@ -14,7 +15,7 @@ from nsqd_py.cluster.problems.limits import (
 )
 from nsqd_py.cluster.problems.trends import Trend
 from nsqd_py.cluster.problems.words import counted, named, percent, rate, span, verb, waiting
-from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Part, TopicRow
+from nsqd_py.cluster.statistics import ChannelRow, Part, TopicRow
 
 # A rate of less is that of a single event within the last minute.
 _LEAST_RATE = 0.01
@@ -26,6 +27,14 @@ CHANNEL_OF_DEAD_LETTERS = "nsqadmin"
 _DEPTH, _IN_FLIGHT, _CLIENTS = (
     ChannelCounts._fields.index(name) for name in ("depth", "in_flight", "clients")
 )
+
+_DAMAGE_TEXTS = {
+    "damaged_bytes": "{} bytes of its log cannot be read",
+    "missing_count": "{} messages were in no file at its start",
+    "removed_files": "{} files of its log were removed or cut while it used them",
+    "lost_count": "{} messages were lost, since they are damaged or missing",
+    "unreadable_count": "{} messages cannot be read at present",
+}
 
 # ---- topics
 
@@ -52,15 +61,6 @@ def waiting_dead_letters(topic: TopicRow | None) -> int:
     if topic is None:
         return 0
     return topic.counts[0] + max((channel.counts[_DEPTH] for channel in topic.channels.values()), default=0)
-
-
-_DAMAGE_TEXTS = {
-    "damaged_bytes": "{} bytes of its log cannot be read",
-    "missing_count": "{} messages were in no file at its start",
-    "removed_files": "{} files of its log were removed or cut while it used them",
-    "lost_count": "{} messages were lost, since they are damaged or missing",
-    "unreadable_count": "{} messages cannot be read at present",
-}
 
 
 def _damage(row: TopicRow | ChannelRow, topic: str, channel: str = "") -> Iterator[Problem]:
@@ -157,7 +157,8 @@ def _unconsumed(
             if part.counts[_DEPTH] and not part.counts[_CLIENTS] and _is_long_alone(part, now_s)
         }
         if alone:
-            depth, nodes = sum(alone.values()), named(list(alone))
+            depth = sum(alone.values())
+            nodes = named(list(alone))
             text = f"{waiting(depth)} on {nodes}, to which none of its consumers is connected"
             yield Problem("no_consumer", text, topic, name, weight=depth, cause=nodes)
 

@@ -100,7 +100,8 @@ def of_nodes(
         yield _gone(known)
     for address, node in cluster.nodes.items():
         seen = memory.nodes.get(address)
-        state, depth = state_of(node, now_s), seen.depth if seen is not None else 0
+        state = state_of(node, now_s)
+        depth = seen.depth if seen is not None else 0
         since_s = seen.seen_s if seen is not None else 0.0
         if state == FAILED:
             reason = f" ({node.failure})" if node.failure else ""
@@ -184,12 +185,17 @@ def _slow_disk(address: str, since_s: int, time_s: float) -> Problem:
 
 def _of_health(address: str, node: Node) -> Iterator[Problem]:
     """Yield one problem for a disk that is full, also where it makes the nsqd refuse publishes."""
-    left, is_healthy = node.disk_left_percent, node.health in ("", "OK") or is_only_draining(node)
+    left = node.disk_left_percent
+    is_healthy = node.health in ("", "OK") or is_only_draining(node)
     texts = [] if is_healthy else [f"reports: {node.health}"]
     if left < 100:
         texts.append(f"has {left} % left of its disk, or of the limit that it has been given")
     if texts:
-        kind = "disk_full" if left <= 0 else "disk" if is_healthy else "unhealthy"
+        kind = "unhealthy"
+        if left <= 0:
+            kind = "disk_full"
+        elif is_healthy:
+            kind = "disk"
         yield Problem(kind, "; it ".join(texts), node=address, weight=-left)
 
 
@@ -209,7 +215,7 @@ def _of_listing(cluster: Cluster, address: str, node: Node) -> Iterator[Problem]
     if not node.is_listed:
         yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
         return
-    listing = {place.rpartition("/")[0] for place in node.reported.get("remote_addresses") or ()}
+    listing = {remote.rpartition("/")[0] for remote in node.reported.get("remote_addresses") or ()}
     missing = [
         lookup
         for lookup in cluster.heard_lookups

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nsqd_py.cluster.counts import Rates
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.statistics import MILLI, QUIET, ChannelRow, Rates
+from nsqd_py.cluster.statistics import MILLI, QUIET, ChannelRow
 from nsqd_py.cluster.values import Pace
 
 _SPAN_S = 30.0
@@ -61,9 +62,11 @@ class Trend:
 
     def note(self, now_s: float, row: ChannelRow) -> None:
         """Take the metrics of a round."""
-        passed_s, self.updated_s = max(0.0, now_s - self.updated_s), now_s
+        passed_s = max(0.0, now_s - self.updated_s)
+        self.updated_s = now_s
         self.rounds += 1
-        self.depth, rates = row.counts[_DEPTH], row.rates
+        self.depth = row.counts[_DEPTH]
+        rates = row.rates
         if self.depth or any(rates):
             self.busy_s = now_s
         if rates[_TIMED_OUT]:
@@ -72,8 +75,10 @@ class Trend:
             self._last_time_out_s = now_s
         if self._sums_s >= _SPAN_S / 2:
             is_recent = self._sums_s < _SPAN_S
-            self._last, self._last_s = (self._sums, self._sums_s) if is_recent else (_NO_RATES, 0.0)
-            self._sums, self._sums_s = _NO_RATES, 0.0
+            self._last = self._sums if is_recent else _NO_RATES
+            self._last_s = self._sums_s if is_recent else 0.0
+            self._sums = _NO_RATES
+            self._sums_s = 0.0
             self._last_depths = self._depths if is_recent else {}
             self._depths = _depths_of(row)
         elif self.rounds == 1:

@@ -3,7 +3,10 @@
 connection   one connection: parses requests, and answers them in order
 handling     the head of a request, its checks, its handler, its line in the log
 router       the table of routes and their kinds of access; a request as handlers see it
-answers      encodes responses, and bounds the memory for long ones
+answers      responses
+failures     the responses to what no handler could do
+encoding     the bytes of responses
+limiter      bounds the memory for long responses
 
 browsers     refuses what a foreign web page makes a browser send
 proxies      tells requests that a reverse proxy passed on

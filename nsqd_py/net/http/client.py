@@ -1,7 +1,7 @@
 """A small HTTP client on gevent, for requests with short JSON answers.
 
 It asks nsqlookupds, auth servers and other daemons. Each request opens a connection, and one deadline covers all of
-it. Call it from a greenlet.
+it. Call it from a greenlet. At the end: a socket file that lets other greenlets run.
 """
 
 from __future__ import annotations

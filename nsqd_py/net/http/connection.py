@@ -18,7 +18,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from nsqd_py.errors import HttpError, LayerError
 from nsqd_py.net.addresses import host_of
-from nsqd_py.net.http import answers, browsers
+from nsqd_py.net.http import answers, browsers, encoding, failures
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.handling import (
     MAX_HEAD_BYTES,
@@ -62,7 +62,7 @@ class HttpConnection(Stream, Generic[App]):
 
     _begun           number of requests that the parser has seen begin
     _rest            a request, and what yields the remaining pieces of its long answer
-    _place           the parser's place in a request: new, at its start, in its head, in its body
+    _position           the parser's place in a request: new, at its start, in its head, in its body
     _request         the request whose body is read; None also while a body is skipped
     _is_deaf         True if further input is ignored
     _since_s         when a sweep first saw the connection wait for its current input; 0 if none did
@@ -114,7 +114,7 @@ class HttpConnection(Stream, Generic[App]):
         app.http_clients[self] = None
         self._parser: HttpRequestParser | None = None
         self._head = Head()
-        self._place = _NEW
+        self._position = _NEW
         self._since_s = 0.0
         self._body_bytes = 0
         self._answered_bytes = 0
@@ -134,7 +134,7 @@ class HttpConnection(Stream, Generic[App]):
     @property
     def received_bytes(self) -> int:
         """The bytes of a request that is not complete: of its head, or of its body."""
-        if self._place == _IN_HEAD:
+        if self._position == _IN_HEAD:
             return self._stalled_bytes
         return sum(map(len, self._request.parts)) if self._request is not None else 0
 
@@ -146,8 +146,8 @@ class HttpConnection(Stream, Generic[App]):
         # The client does not take its answers: handle this input, but read no more.
         if self._unsent is not None:
             self._set_reading(False)
-        if self._place <= _AT_START and self._worker is None:
-            self._place = _AT_START
+        if self._position <= _AT_START and self._worker is None:
+            self._position = _AT_START
             self._since_s = 0.0
             data = self.take_known(data)
         if not data:
@@ -169,13 +169,13 @@ class HttpConnection(Stream, Generic[App]):
 
     def _parse(self, data: bytes) -> None:
         """Parse data for one time slice. The rest, of a client that sends many requests at once, waits in the backlog."""
-        self._answered_bytes = place = 0
+        self._answered_bytes = offset = 0
         view = memoryview(data)
         end_s = time.perf_counter() + self._iteration.backlog.slice_s
-        while place < len(data) and not self._is_deaf:
+        while offset < len(data) and not self._is_deaf:
             if self._parser is None:
                 self._parser = HttpRequestParser(self)
-            piece = view[place : place + self._piece_bytes()]
+            piece = view[offset : offset + self._piece_bytes()]
             try:
                 rest = self._feed(self._parser, piece)
             except HttpParserCallbackError:
@@ -184,17 +184,17 @@ class HttpConnection(Stream, Generic[App]):
                 self._on_malformed()
                 return
             self._stalled_bytes += len(piece) - len(rest)
-            place += len(piece) - len(rest)
+            offset += len(piece) - len(rest)
             if self._stalled_bytes > MAX_STALLED_BYTES and not self._is_deaf:
                 self._refuse_bytes(answers.refused_by_http(431))
-            elif place < len(data) and not self._is_deaf and time.perf_counter() >= end_s:
-                self._late = data[place:]
+            elif offset < len(data) and not self._is_deaf and time.perf_counter() >= end_s:
+                self._late = data[offset:]
                 self._fall_behind()
                 return
 
     def _piece_bytes(self) -> int:
         """Return how much to parse before looking at the clock: the rest of a body is one piece."""
-        if self._place != _IN_BODY:
+        if self._position != _IN_BODY:
             return _PIECE_BYTES
         return max(_PIECE_BYTES, self._head.content_length - self._body_bytes)
 
@@ -217,7 +217,7 @@ class HttpConnection(Stream, Generic[App]):
             self._set_reading(False)
         elif self._is_deaf:
             self.close_when_sent()
-        elif self._place <= _AT_START:
+        elif self._position <= _AT_START:
             self._is_deaf = True
             self.close_when_sent()
         else:
@@ -227,7 +227,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def on_message_begin(self) -> None:
         self._begun += 1
-        self._place = _IN_HEAD
+        self._position = _IN_HEAD
         self._stalled_bytes = 0
         self._head = Head()
 
@@ -235,13 +235,13 @@ class HttpConnection(Stream, Generic[App]):
         self._head.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._place == _IN_HEAD:  # else a trailer
+        if self._position == _IN_HEAD:  # else a trailer
             self._head.add(name, value)
 
     def on_headers_complete(self) -> None:
         parser = self._parser
         assert parser is not None
-        self._place = _IN_BODY
+        self._position = _IN_BODY
         self._since_s = 0.0
         self._body_bytes = 0
         self._stalled_bytes = 0
@@ -274,7 +274,7 @@ class HttpConnection(Stream, Generic[App]):
             request.keep(body)
 
     def on_message_complete(self) -> None:
-        self._place = _AT_START
+        self._position = _AT_START
         self._since_s = 0.0
         self._stalled_bytes = 0
         request = self._request
@@ -337,7 +337,7 @@ class HttpConnection(Stream, Generic[App]):
             request.keep_alive = False
             request.is_unread = True
             self._dispatch(request)
-        elif self._place == _IN_BODY:  # the request is answered already
+        elif self._position == _IN_BODY:  # the request is answered already
             self._is_deaf = True
             self.close_when_sent()
         elif not self._is_deaf:
@@ -348,7 +348,7 @@ class HttpConnection(Stream, Generic[App]):
         if self._owes_continue and self._worker is None:
             self._owes_continue = False
             if self._request is not None:
-                self.send(answers.CONTINUE)
+                self.send(encoding.CONTINUE)
 
     # ---- answers
 
@@ -409,13 +409,13 @@ class HttpConnection(Stream, Generic[App]):
                 self._let_answers_leave()
                 if self.closed:
                     return
-                self.send(answers.chunk(piece, is_http_1_0=request.is_http_1_0))
+                self.send(encoding.chunk(piece, is_http_1_0=request.is_http_1_0))
         except Exception as error:  # noqa: BLE001  a bug costs that connection only
             report_bug(self.log, "HTTP handler", error)
             self.close("internal error")
             return
         if not request.is_http_1_0:
-            self.send(answers.chunk(b"", is_http_1_0=False))
+            self.send(encoding.chunk(b"", is_http_1_0=False))
         self._end_answer(request)
 
     def _perform_in_turn(self, request: Request[App]) -> None:
@@ -430,7 +430,7 @@ class HttpConnection(Stream, Generic[App]):
         if not room.is_open(self.peer):  # this client's own answers may fill it: let them leave
             self._let_answers_leave()
         if not room.enter(self.peer):
-            request.reply = answers.TOO_MANY_READERS
+            request.reply = failures.TOO_MANY_READERS
             self._perform(request)
             return
         try:
@@ -447,7 +447,7 @@ class HttpConnection(Stream, Generic[App]):
             return
         with_body = request.method != "HEAD"
         is_http_1_0, keep_alive = request.is_http_1_0, request.keep_alive
-        answer = answers.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body)
+        answer = encoding.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body)
         self._answered_bytes += len(answer)
         if request.target.route is not None and request.route.is_long:
             self.queued_bytes += len(answer)
@@ -483,17 +483,17 @@ class HttpConnection(Stream, Generic[App]):
         elif not self._since_s:
             self._since_s = now_s
         else:
-            limit_s = limits.idle_s if self._place == _AT_START else limits.head_s
+            limit_s = limits.idle_s if self._position == _AT_START else limits.head_s
             waited_s = now_s - self._since_s
-            if self._place == _IN_BODY:
+            if self._position == _IN_BODY:
                 waited_s -= self._body_bytes / MIN_BODY_BYTES_PER_S
             if limit_s and waited_s >= limit_s:
-                return _KEPT_WAITING[self._place]
+                return _KEPT_WAITING[self._position]
         return super().overdue(now_s, limits)
 
     def time_out(self, reason: str) -> None:
         """Close the connection; a client whose request has begun and is not answered gets a 408."""
-        if reason == HEAD and self._place == _IN_HEAD or reason == BODY and self._request is not None:
+        if reason == HEAD and self._position == _IN_HEAD or reason == BODY and self._request is not None:
             self._refuse_bytes(answers.refused_by_http(408))
         else:
             super().time_out(reason)

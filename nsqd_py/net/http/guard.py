@@ -31,14 +31,15 @@ from gevent.lock import Semaphore
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.errors import StartError, missing_package
-from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED, Reply
+from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.http.failures import TOO_MANY_LOGINS, UNAUTHORIZED
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import read_regular, stamp_of
 
 REMEMBERED_S = 60.0
 _MOST_REMEMBERED = 1024
-# The least time between two looks at the file.
-_LOOK_S = 1.0
+# The least time between two checks of the file.
+_POLL_S = 1.0
 _BCRYPT_BYTES = 72  # bcrypt ignores the rest of a password, as htpasswd does
 # A tenth of the processor's time when all cores are busy. 19 would be a hundredth, and a login would take seconds.
 _LOW_PRIORITY = 10
@@ -200,7 +201,7 @@ class Guard:
         self._clock = clock
         self._stamp = stamp_of(path)
         self._credentials = read_credentials(path)
-        self._look_at_s = clock() + _LOOK_S
+        self._poll_at_s = clock() + _POLL_S
         # Digests of headers that were right, and when each must be checked again. The key is a secret of the process.
         self._key = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
@@ -279,9 +280,9 @@ class Guard:
     def _reread_if_changed(self) -> None:
         """Read the file if it changed. If it cannot be used, log that once and keep the accounts."""
         now_s = self._clock()
-        if now_s < self._look_at_s:
+        if now_s < self._poll_at_s:
             return
-        self._look_at_s = now_s + _LOOK_S
+        self._poll_at_s = now_s + _POLL_S
         stamp = stamp_of(self._path)
         if stamp == self._stamp:
             return

@@ -20,7 +20,8 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.addresses import host_of, is_loopback
 from nsqd_py.net.http import answers, browsers, proxies
 from nsqd_py.net.http.answers import Reply, plain, refused_by_http
-from nsqd_py.net.http.router import OPEN, Access, App, Request
+from nsqd_py.net.http.failures import UNAUTHORIZED
+from nsqd_py.net.http.router import Access, App, Request
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs.bugs import report_bug
 from nsqd_py.runtime.logs.daemon_log import INFO, Log
@@ -48,6 +49,12 @@ _MAY_BE_DOUBLED = {
 }
 _HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
 _VERSIONS = {"1.0", "1.1"}
+
+NEEDS_AUTH_FILE = answers.failure(HttpError(403, "HTTP_AUTH_FILE_REQUIRED"))
+
+# Two texts, because `nsqd_py.runtime.logs.daemon_log` limits lines by text: many GETs must not hide changes.
+CHANGED = "%d %s %s (%s) %s"
+ASKED = "%d %s %s (%s) %.320s"
 
 
 class Refused(Exception):
@@ -115,13 +122,8 @@ class Head:
     @property
     def is_plain(self) -> bool:
         """True if only URL and body matter for the answer, and Content-Length gives the body's size."""
-        return (
-            self.version == "1.1"
-            and self.keep_alive
-            and self.content_length > 0
-            and not self.is_chunked
-            and b"expect" not in self.fields
-        )
+        is_usual = self.version == "1.1" and self.keep_alive and b"expect" not in self.fields
+        return is_usual and self.content_length > 0 and not self.is_chunked
 
     def check(self) -> None:
         """Raise Refused, with the answer of Go's HTTP server, if the head is invalid or not supported."""
@@ -155,9 +157,6 @@ class Head:
 # ---- access, handler, log
 
 
-NEEDS_AUTH_FILE = answers.failure(HttpError(403, "HTTP_AUTH_FILE_REQUIRED"))
-
-
 def access_refusal(
     access: Access, peer: str, *, has_guard: bool, clients_authorize: bool, is_passed_on: bool = False
 ) -> Reply | None:
@@ -168,7 +167,7 @@ def access_refusal(
     clients_authorize  True if TCP clients have to AUTH
     is_passed_on       True if a proxy passed the request on: then the peer is the proxy, and the client may be anybody
     """
-    if access in OPEN or has_guard:
+    if access.is_open or has_guard:
         return None
     if access is Access.SHUT_DOWN:
         is_refused = is_passed_on or not is_local(peer)
@@ -183,15 +182,10 @@ def is_local(peer: str) -> bool:
     return not host or is_loopback(host)
 
 
-# Two texts, because `nsqd_py.runtime.logs.daemon_log` limits lines by text: many GETs must not hide changes.
-CHANGED = "%d %s %s (%s) %s"
-ASKED = "%d %s %s (%s) %.320s"
-
-
 def check_route(request: Request[App], head: Head, peer: str) -> Reply | None:
     """Return the refusal of a request that follows from its route and head; None if there is none."""
     route = request.route
-    if route.access not in OPEN:
+    if not route.access.is_open:
         refusal = _check_access(request, head, peer)
         if refusal is not None:
             return refusal
@@ -226,7 +220,7 @@ def _check_access(request: Request[App], head: Head, peer: str) -> Reply | None:
         request.credentials = authorization
     elif passes:
         request.user = guard.user_of(authorization)
-    return answers.UNAUTHORIZED if passes is False else None
+    return UNAUTHORIZED if passes is False else None
 
 
 def is_quick(request: Request[App], peer: str) -> bool:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
-from nsqd_py.net.http.answers import Reply, ResponseLimiter
+from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.browsers import KnownHosts
+from nsqd_py.net.http.failures import INVALID_REQUEST
+from nsqd_py.net.http.limiter import ResponseLimiter
 from nsqd_py.runtime.logs.daemon_log import Log
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 
 UNLIMITED = 1 << 63
 _MOST_PARTS = 64
+
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
+_INT64 = range(-(1 << 63), 1 << 63)
 
 
 class Application(Protocol):
@@ -63,9 +69,10 @@ class Access(Enum):
     ADMINISTER = "administer"
     SHUT_DOWN = "end the process"
 
-
-# Go's NSQ leaves these open, and its clients need them.
-OPEN = frozenset({Access.STATISTICS, Access.PUBLISH})
+    @property
+    def is_open(self) -> bool:
+        """True if all clients have it without an account. Go's NSQ leaves these open, and its clients need them."""
+        return self is Access.STATISTICS or self is Access.PUBLISH
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +84,9 @@ class BodyRule(Generic[App]):
     cut_short  the answer if the body ends too early, or is malformed
     """
 
-    limit: Callable[[App], int] | None
-    too_big: str
-    cut_short: Reply
-
-
-IGNORED: BodyRule[Any] = BodyRule(None, "", answers.failure(HttpError(400, "INVALID_REQUEST")))
+    limit: Callable[[App], int] | None = None
+    too_big: str = ""
+    cut_short: Reply = INVALID_REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class Route(Generic[App]):
     is_hot       True if the handler never blocks; it runs at once, in the event loop
     quick_bytes  with a longer body, the handler of a hot route runs in a greenlet, and pauses for others
     is_quick     returns False for a request of a hot route whose handler must run in a greenlet
-    is_long      True if the answer grows with the daemon's data; see `nsqd_py.net.http.answers`
+    is_long      True if the answer grows with the daemon's data; see `nsqd_py.net.http.limiter`
     check_head   raises HttpError for a request that can be refused before its body is read
     """
 
@@ -101,7 +105,7 @@ class Route(Generic[App]):
     path: str
     handler: Callable[[Request[App]], Reply]
     access: Access
-    body: BodyRule[App] = IGNORED
+    body: BodyRule[App] = field(default_factory=BodyRule)
     is_hot: bool = False
     is_quick: Callable[[Request[App]], bool] | None = None
     is_long: bool = False
@@ -281,10 +285,6 @@ class Request(Generic[App]):
 
 
 # ---- the query of a URL, parsed as strictly as Go's `net/url` does
-
-_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
-_INT64 = range(-(1 << 63), 1 << 63)
 
 
 class BadQuery(ValueError):

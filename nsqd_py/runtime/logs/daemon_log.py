@@ -2,6 +2,8 @@
 
 [nsqd] 2026/11/21 03:38:12.123456 INFO: TCP: listening on 127.0.0.1:4150
 {"time":"2026-11-21T03:38:12.123456+00:00","level":"info","prefix":"[nsqd]","message":"TCP: listening on ..."}
+
+`Log` makes the lines, and `LineSink` writes them.
 """
 
 from __future__ import annotations
@@ -45,6 +47,12 @@ MAX_CLIENT_CHARACTERS = 500
 _LINE_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r"})
 
 _SHOWN = {DEBUG: "DEBUG", INFO: "INFO", WARNING: "WARNING", ERROR: "ERROR", FATAL: "FATAL"}
+
+# A pipe that poll() reports as writable takes this many bytes without blocking (PIPE_BUF on Linux); sockets take more.
+_PIECE_BYTES = 4096
+KEPT_BYTES = 256 * 1024
+_SLOW_S = 0.05
+EXIT_S = 1.0
 
 
 def one_line(text: str) -> str:
@@ -255,13 +263,6 @@ class Log(Lines):
 
 
 # ---- writing to a descriptor: a full pipe, a closed pipe or a slow disk never stops the queue
-
-
-# A pipe that poll() reports as writable takes this many bytes without blocking (PIPE_BUF on Linux); sockets take more.
-_PIECE_BYTES = 4096
-KEPT_BYTES = 256 * 1024
-_SLOW_S = 0.05
-EXIT_S = 1.0
 
 
 class LineSink:

@@ -56,13 +56,13 @@ def hidden_url(text: str) -> str:
     All before the last `@` counts as the login: a password may contain characters that a URL has to escape.
     """
     scheme, separator, rest = text.partition("://") if "://" in text else ("", "", text)
-    _, at, place = rest.rpartition("@")
-    place, question, _ = place.partition("#")[0].partition("?")
-    return f"{scheme}{separator}{HIDDEN + at if at else ''}{place}{question and question + HIDDEN}"
+    _, at, address = rest.rpartition("@")
+    address, question, _ = address.partition("#")[0].partition("?")
+    return f"{scheme}{separator}{HIDDEN + at if at else ''}{address}{question and question + HIDDEN}"
 
 
 def hidden_path(text: str) -> str:
     """Return a URL with its login, path and query hidden: in the URL of a webhook, the path is the secret."""
     scheme, separator, rest = hidden_url(text).partition("://")
-    place, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{place}{slash}{hidden_secret(path)}" if separator else hidden_secret(text)
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host}{slash}{hidden_secret(path)}" if separator else hidden_secret(text)

@@ -6,7 +6,7 @@ listing      turns paths, globs and directories into a list of files
 sidecars     reads what lies next to a file: later files of its log, and the manifest of nsq-to-file
 storage      finds, lists and opens files: local ones, and those that pyarrow or Hadoop opens with Spark's settings
 files        what compressed files hold, and files as pyarrow reads them
-splits       formats, the parts of files that tasks read, which messages are wanted, damage         pure
+splits       formats, the parts of files that tasks read, which messages are requested, damage         pure
 
 Readers
 read         reads one part of a file, whatever its format
@@ -19,7 +19,7 @@ chunk        messages of one topic, in columns
 
     storage = Storage()
     splits = plan_splits(list_files(["/archive"], storage))
-    for chunk in read(splits[0], storage, Wanted(), Damage("fail")): ...
+    for chunk in read(splits[0], storage, Requested(), Damage("fail")): ...
 
 Executors import this room, so no file here imports Spark or gevent.
 

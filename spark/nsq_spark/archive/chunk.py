@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsq_spark.archive.splits import ArchiveError, Numbers, Span, Wanted
+from nsq_spark.archive.splits import ArchiveError, Numbers, Requested, Span
 from nsq_spark.schema import arrow_schema
 from nsqd_py.protocol.batch import SIZE_BYTES, Batch
 
@@ -107,14 +107,14 @@ def _constant(text: str, count: int) -> pa.Array:
 # ---- structures and runs of values
 
 
-def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
-    """Return the structures at some places of `data`, as one array: 20 ns each."""
+def heads_at(data: bytes, offsets: Any, head: np.dtype[Any]) -> Numbers:
+    """Return the structures at some offsets of `data`, as one array: 20 ns each."""
     room = len(data) - head.itemsize + 1
-    if room <= 0 or not len(places):
+    if room <= 0 or not len(offsets):
         return np.zeros(0, head)
     # One begins at every byte, without a copy.
     windows: Numbers = np.ndarray((room,), head, data, strides=(1,))
-    heads: Numbers = windows[places]
+    heads: Numbers = windows[offsets]
     return heads
 
 
@@ -352,12 +352,12 @@ class Chunk:
         }
         return replace(self, payload=self.payload.take(which), **changed)
 
-    def wanted(self, wanted: Wanted) -> Chunk:
-        """Return the messages of a wanted time."""
-        if not wanted.has_range:
+    def requested(self, requested: Requested) -> Chunk:
+        """Return the messages of a requested time."""
+        if not requested.has_range:
             return self
         times = self.timestamps_ns
-        return self.slice(0, 0) if times is None else self.filter(wanted.overlaps(times, times))
+        return self.slice(0, 0) if times is None else self.filter(requested.overlaps(times, times))
 
     def bounded(self) -> Chunks:
         """Yield the same messages in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""

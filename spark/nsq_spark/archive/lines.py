@@ -18,7 +18,7 @@ import pyarrow.json as pajson
 from nsq_spark.archive.chunk import Chunk, Chunks, Payload, positions_of
 from nsq_spark.archive.files import plain_pieces
 from nsq_spark.archive.parquet import STORED_TYPES, chunks_of, needed_columns
-from nsq_spark.archive.splits import Compression, Damage, Numbers, Span, Split, Wanted, first_line
+from nsq_spark.archive.splits import Compression, Damage, Numbers, Requested, Span, Split, first_line
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
 from nsqd_py.stores.files import File
 from nsqd_py.stores.formats import LONGEST_LINE_BYTES
@@ -127,27 +127,29 @@ class LineReader:
         return start, self._offset
 
 
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
+def read(file: File, split: Split, requested: Requested, damage: Damage) -> Chunks:
     """Yield the messages of `lines`. Raises OSError and DamagedArchive."""
-    if not wanted.has_topic(split.topic):
+    if not requested.has_topic(split.topic):
         return
     for block in LineReader(file, split, damage).blocks():
         payload = Payload(pa.py_buffer(block.data), block.starts, block.ends - block.starts)
         yield Chunk(split.topic, None, split.path, positions_of(block.starts + block.offset), payload)
 
 
-def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
+def read_jsonl(file: File, split: Split, requested: Requested, damage: Damage) -> Chunks:
     """Raises OSError and DamagedArchive."""
-    needed = needed_columns(wanted)
+    needed = needed_columns(requested)
     # Bodies are always parsed, since an object without one is no message.
     schema = pa.schema({name: kind for name, kind in STORED_TYPES.items() if name in needed} | _BODIES)
     for block in LineReader(file, split, damage).blocks():
         if block.offset == 0 and len(block.starts) and block.data.startswith(BYTE_ORDER_MARK):
             block.starts[0] = len(BYTE_ORDER_MARK)
-        yield from _chunks(block, schema, split, wanted, damage)
+        yield from _chunks(block, schema, split, requested, damage)
 
 
-def _chunks(block: LineBlock, schema: pa.Schema, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
+def _chunks(
+    block: LineBlock, schema: pa.Schema, split: Split, requested: Requested, damage: Damage
+) -> Chunks:
     """Parse lines of a block together. If that fails, halve them to find the ones that are no messages."""
     count = len(block.starts)
     if not count:
@@ -160,12 +162,12 @@ def _chunks(block: LineBlock, schema: pa.Schema, split: Split, wanted: Wanted, d
         if count > 1:
             for part in (slice(count // 2), slice(count // 2, None)):
                 half = block._replace(starts=block.starts[part], ends=block.ends[part])
-                yield from _chunks(half, schema, split, wanted, damage)
+                yield from _chunks(half, schema, split, requested, damage)
         elif block.data[first:end].strip(JSON_BLANKS):
             what = f"a line is no message: {first_line(error)}"
             damage.found(split.path, block.offset + first, block.offset + end, what)
         return
-    yield from chunks_of(columns, positions_of(block.starts + block.offset), split, wanted)
+    yield from chunks_of(columns, positions_of(block.starts + block.offset), split, requested)
 
 
 def _parsed(lines: pa.Buffer, count: int, schema: pa.Schema) -> dict[str, pa.Array]:

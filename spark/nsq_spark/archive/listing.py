@@ -29,7 +29,7 @@ from nsq_spark.archive.splits import (
     Gone,
     Names,
     NotThere,
-    Wanted,
+    Requested,
 )
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_local, local_path, name_of
 from nsqd_py.settings.durations import SECOND_NS
@@ -130,13 +130,13 @@ class Listing:
 
 
 def list_files(
-    paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None
+    paths: Sequence[str], storage: Storage, hints: Hints | None = None, requested: Requested | None = None
 ) -> list[FileInfo]:
     """Return the files that hold messages, in order of the paths and below each by name; none twice.
 
-    Raises ArchiveError, also if there is none, or none of a topic that is wanted by name.
+    Raises ArchiveError, also if there is none, or none of a topic that is requested by name.
     """
-    found = survey(paths, storage, hints, wanted)
+    found = survey(paths, storage, hints, requested)
     where = " ".join(paths)
     if warning := found.zone_warning("the option fileTimeZone"):
         _log.warning("nsq: %s", warning)
@@ -144,24 +144,26 @@ def list_files(
     if not found.files and not found.topics:
         others = f"; other files are there, such as {name_of(found.skipped[0])}" if found.skipped else ""
         raise ArchiveError(f"there are no files with messages in {where}{left_out}{others}")
-    if wanted and wanted.topics and found.topics is not None and (missing := wanted.topics - found.topics):
-        there = ", ".join(sorted(found.topics)[:_TOPICS_SHOWN])
-        raise ArchiveError(f"there is no topic {min(missing)} in {where}{left_out}; there are {there}")
+    if requested and requested.topics and found.topics is not None:
+        missing = requested.topics - found.topics
+        if missing:
+            there = ", ".join(sorted(found.topics)[:_TOPICS_SHOWN])
+            raise ArchiveError(f"there is no topic {min(missing)} in {where}{left_out}; there are {there}")
     return found.files
 
 
 def survey(
-    paths: Sequence[str], storage: Storage, hints: Hints | None = None, wanted: Wanted | None = None
+    paths: Sequence[str], storage: Storage, hints: Hints | None = None, requested: Requested | None = None
 ) -> Listing:
     """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
-    manifest says that nothing in it is `wanted`.
+    manifest says that nothing in it is `requested`.
     """
     hints = hints or Hints()
-    wanted = wanted or Wanted()
+    requested = requested or Requested()
     found = Listing()
     bases = _find(paths, storage, found, hints)
     entries = [entry for entry in bases if entry.size_bytes]
-    recogniser = _Recogniser(storage, hints, wanted, bases)
+    recogniser = _Recogniser(storage, hints, requested, bases)
     if all(is_local(entry.path) for entry in entries):
         infos = list(map(recogniser.info, entries))
     else:
@@ -171,9 +173,9 @@ def survey(
     if recogniser.knows_topics:
         empty = (recogniser.topics_of(entry) for entry in bases if not entry.size_bytes)
         found.topics = recogniser.topics.union(*empty)
-    if wanted.has_range and not hints.time_zone:
+    if requested.has_range and not hints.time_zone:
         by_name = (info for info in found.files if info.has_time_of_name and not has_zone(name_of(info.path)))
-        found.in_any_zone = sum(info.may_hold(wanted) for info in by_name)
+        found.in_any_zone = sum(info.may_hold(requested) for info in by_name)
     return found
 
 
@@ -236,10 +238,12 @@ class _Recogniser:
     topics        of the files so far; `knows_topics` False: there may be more
     """
 
-    def __init__(self, storage: Storage, hints: Hints, wanted: Wanted, bases: Mapping[Entry, str]) -> None:
+    def __init__(
+        self, storage: Storage, hints: Hints, requested: Requested, bases: Mapping[Entry, str]
+    ) -> None:
         self._storage = storage
         self._hints = hints
-        self._wanted = wanted
+        self._requested = requested
         self._bases = bases
         self._companions = Companions(storage)
         self._manifests = Manifests(storage)
@@ -261,7 +265,7 @@ class _Recogniser:
             )
         parts = self._parts(entry)
         self.topics.update(part.topic for part in parts)
-        if parts and not any(part.may_hold(self._wanted) for part in parts):
+        if parts and not any(part.may_hold(self._requested) for part in parts):
             return FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic, is_unwanted=True)
         try:
             head = self._storage.read(entry.path, HEAD_BYTES)
@@ -304,13 +308,13 @@ class _Recogniser:
         return [part._replace(topic=told) if told and part.format is Format.LINES else part for part in parts]
 
     def _in_doubt(self, info: FileInfo, topics: Names) -> FileInfo:
-        """Return a file of lines with its topic, or as unwanted if none of the topics that it may have is wanted."""
-        if not any(map(self._wanted.has_topic, topics)):
+        """Return a file of lines with its topic, or as unwanted if none of the topics that it may have is requested."""
+        if not any(map(self._requested.has_topic, topics)):
             return replace(info, topic=topics[-1], is_unwanted=True)
         names = ", ".join(topics)
         if self._manifests.topics(info.path):
             why = f"{info.path} has lines of the topics {names}, which cannot be told apart"
-        elif topic := likeliest(topics, self._wanted.topics or frozenset()):
+        elif topic := likeliest(topics, self._requested.topics or frozenset()):
             return replace(info, topic=topic)
         else:
             why = f"{info.path}: its name fits the topics {names}, and no manifest says which"

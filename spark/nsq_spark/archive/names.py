@@ -124,12 +124,12 @@ def topics_in(path: str, base: str) -> Names:
     return tuple(filter(None, (host_or_topic, _directory_topic(directory)))) or (name_of(path),)
 
 
-def likeliest(topics: Names, wanted: frozenset[str]) -> str | None:
-    """Return the only one of these topics that is wanted; None if that leaves a doubt: where `orders.eu` is possible, a
+def likeliest(topics: Names, requested: frozenset[str]) -> str | None:
+    """Return the only one of these topics that is requested; None if that leaves a doubt: where `orders.eu` is possible, a
     file that is asked for as `orders` may be of either.
     """
     longest = [topic for topic in topics if not any(other.startswith(f"{topic}.") for other in topics)]
-    found = [topic for topic in longest if topic in wanted]
+    found = [topic for topic in longest if topic in requested]
     return found[0] if len(found) == 1 else None
 
 

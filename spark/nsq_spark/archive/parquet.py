@@ -1,7 +1,7 @@
 """Parquet, as nsq-to-file writes it: columns topic, channel, timestamp, timestamp_ns, id, attempts, body, nsqd.
 
 `timestamp` is a timestamp of any unit or, as in files of earlier versions, a number of ns since the epoch; a column
-`timestamp_ns` takes precedence. All but `body` may be missing. A split has the row groups whose place is in
+`timestamp_ns` takes precedence. All but `body` may be missing. A split has the row groups whose position is in
 it: the file is divided among the row groups by their sizes. The position of a message is its row. Columns that are
 not needed are not read.
 
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from nsq_spark.archive.chunk import Chunk, Chunks, Nsqds, Payload, Ranges, constant, equal_runs, numbers_of
 from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.names import SAY_THE_TOPIC
-from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted, first_line
+from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Requested, Split, first_line
 from nsqd_py.stores.files import File
 
 # The columns that are read; `timestamp` is in ns since the epoch.
@@ -41,15 +41,17 @@ _BATCH_ROWS = 16 * 1024
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError)
 
 
-def needed_columns(wanted: Wanted) -> set[str]:
-    """Return the names of STORED_TYPES that the wanted columns, and the choice of messages, need."""
-    if wanted.columns is None:
+def needed_columns(requested: Requested) -> set[str]:
+    """Return the names of STORED_TYPES that the requested columns, and the choice of messages, need."""
+    if requested.columns is None:
         return set(STORED_TYPES)
-    chosen = {"timestamp": wanted.needs_times, "topic": wanted.needs_topics}
-    return {name for name in STORED_TYPES if chosen.get(name, name in wanted.columns)}
+    chosen = {"timestamp": requested.needs_times, "topic": requested.needs_topics}
+    return {name for name in STORED_TYPES if chosen.get(name, name in requested.columns)}
 
 
-def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split, wanted: Wanted) -> Chunks:
+def chunks_of(
+    columns: Mapping[str, pa.Array], positions: Numbers, split: Split, requested: Requested
+) -> Chunks:
     """Yield chunks in the order of the rows; one ends where the topic, the channel or what is known of a row changes.
 
     `columns` are of STORED_TYPES; `body` has no nulls; any may be missing. Rows without a topic have the split's. Raises
@@ -63,11 +65,11 @@ def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split,
         names = {name: full[name][0].as_py() for name in _NAMES if name in full}
         numbers = {name: numbers_of(full[name]) for name in ("timestamp", "attempts") if name in full}
         topic = names.get("topic") or split.topic
-        if not topic and wanted.needs_topics:
+        if not topic and requested.needs_topics:
             raise ArchiveError(
                 f"{split.path} has messages without a topic, and its name fits several: {SAY_THE_TOPIC}"
             )
-        if wanted.has_topic(topic):
+        if requested.has_topic(topic):
             yield Chunk(
                 topic,
                 names.get("channel") or None,
@@ -104,14 +106,14 @@ def _nsqds(column: pa.Array | None) -> Nsqds:
     return str(column[0]) or None if _is_constant(column) else column.dictionary_encode()
 
 
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
+def read(file: File, split: Split, requested: Requested, damage: Damage) -> Chunks:
     """Raises ArchiveError and DamagedArchive."""
     try:
         parquet = pq.ParquetFile(
             pa.PythonFile(ArchiveStream(file, split.path), "r"), page_checksum_verification=True
         )
         groups = list(_groups(parquet.metadata, split))
-        names = _names_in(parquet, split.path, needed_columns(wanted))
+        names = _names_in(parquet, split.path, needed_columns(requested))
     except _UNREADABLE as error:
         if split.is_first:
             damage.found(split.path, 0, split.file_bytes, f"its footer cannot be read: {first_line(error)}")
@@ -131,7 +133,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
                     there = {name: column.filter(is_message) for name, column in there.items()}
                     rows = rows[is_message.to_numpy(zero_copy_only=False)]
                 row += batch.num_rows
-                yield from chunks_of(there, rows, split, wanted)
+                yield from chunks_of(there, rows, split, requested)
         except _UNREADABLE as error:
             what = f"rows {row} to {group.row + group.rows - 1} cannot be read: {first_line(error)}"
             damage.found(split.path, group.begin, group.begin + group.size_bytes, what)
@@ -159,7 +161,7 @@ def _names_in(parquet: Any, path: str, needed: set[str]) -> dict[str, str]:
 
 
 class _Group(NamedTuple):
-    """A row group: its number, its first row, how many it has, its place in the file, and its size."""
+    """A row group: its number, its first row, how many it has, its position in the file, and its size."""
 
     number: int
     row: int
@@ -169,7 +171,7 @@ class _Group(NamedTuple):
 
 
 def _groups(metadata: Any, split: Split) -> Iterator[_Group]:
-    """Yield the row groups whose place is in the split."""
+    """Yield the row groups whose position is in the split."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     sizes = [max(1, group.total_byte_size) for group in groups]  # a damaged one may be negative
     all_bytes = sum(sizes)

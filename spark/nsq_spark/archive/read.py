@@ -10,11 +10,11 @@ import pyarrow as pa
 from nsq_spark.archive import lines, parquet, record_file
 from nsq_spark.archive.chunk import Chunks
 from nsq_spark.archive.files import decompressed
-from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, Damage, Format, Split, Wanted
+from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, Damage, Format, Requested, Split
 from nsq_spark.archive.storage import Storage
 from nsqd_py.stores.files import File
 
-Reader = Callable[[File, Split, Wanted, Damage], Chunks]
+Reader = Callable[[File, Split, Requested, Damage], Chunks]
 
 _READERS: dict[Format, Reader] = {
     Format.LINES: lines.read,
@@ -26,20 +26,21 @@ _READERS: dict[Format, Reader] = {
 
 
 def read(
-    split: Split, storage: Storage, wanted: Wanted | None = None, damage: Damage | None = None
+    split: Split, storage: Storage, requested: Requested | None = None, damage: Damage | None = None
 ) -> Chunks:
-    """Yield the wanted messages of a split in order of their positions, in chunks of at most 50,000 and 4 MiB.
+    """Yield the requested messages of a split in order of their positions, in chunks of at most 50,000 and 4 MiB.
 
     Without `damage`, damage is an error. Raises ArchiveError, DamagedArchive among them, and nothing else.
     """
-    wanted, damage = wanted or Wanted(), damage or Damage()
+    requested = requested or Requested()
+    damage = damage or Damage()
     if not split.format.has_timestamps:  # the whole file was chosen
-        wanted = replace(wanted, start_ns=None, end_ns=None)
-    for chunk in _chunks(split, storage, wanted, damage):
-        yield from chunk.wanted(wanted).bounded()
+        requested = replace(requested, start_ns=None, end_ns=None)
+    for chunk in _chunks(split, storage, requested, damage):
+        yield from chunk.requested(requested).bounded()
 
 
-def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Chunks:
+def _chunks(split: Split, storage: Storage, requested: Requested, damage: Damage) -> Chunks:
     file = storage.open(split.path)
     reader = _READERS[split.format]
     try:
@@ -52,11 +53,11 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> C
                 )
             # Lines are decompressed as they are read.
             if split.compression is Compression.NONE or split.format in LINE_FORMATS:
-                yield from reader(file, split, wanted, damage)
+                yield from reader(file, split, requested, damage)
                 return
             with decompressed(file, split, damage) as plain:
                 size = plain.size_bytes
                 whole = replace(split, compression=Compression.NONE, end=size, file_bytes=size)
-                yield from reader(plain, whole, wanted, damage)
+                yield from reader(plain, whole, requested, damage)
     except (OSError, pa.ArrowException) as error:
         raise ArchiveError(f"{split.path} cannot be read: {error}") from error

@@ -27,8 +27,8 @@ from nsq_spark.archive.chunk import (
     published_payload,
     runs,
 )
-from nsq_spark.archive.records import Records, Walk, may_be_wanted
-from nsq_spark.archive.splits import Damage, Names, Split, Wanted
+from nsq_spark.archive.records import Records, Walk, may_be_requested
+from nsq_spark.archive.splits import Damage, Names, Requested, Split
 from nsqd_py.diskqueue.messages import FLAG_DUE
 from nsqd_py.diskqueue.records import (
     FLAG_ZSTD,
@@ -46,11 +46,11 @@ _NAME_LENGTHS = Struct("<BBH")
 _LATER_VERSION = "a record of a later version, which this one cannot read"
 
 
-def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
+def read(file: File, split: Split, requested: Requested, damage: Damage) -> Chunks:
     """Raises OSError and DamagedArchive."""
-    stored = StoredRecords(split.path, wanted, damage)
-    has_topic = wanted.has_topic(split.topic)
-    for records in Walk(file, split, wanted, damage).run():
+    stored = StoredRecords(split.path, requested, damage)
+    has_topic = requested.has_topic(split.topic)
+    for records in Walk(file, split, requested, damage).run():
         kinds = records.headers["kind"]
         flags = records.headers["flags"]
         for first, end in equal_runs(np.diff(kinds) | np.diff(flags), len(kinds)):
@@ -59,38 +59,38 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Chunks:
             elif kinds[first] != PUBLISHED or flags[first] != 0:
                 _report(damage, split.path, records, first, end - 1, _LATER_VERSION)
             elif has_topic:
-                yield from published_chunks(records, first, end, split, wanted)
+                yield from published_chunks(records, first, end, split, requested)
 
 
 def _report(damage: Damage, path: str, records: Records, first: int, last: int, what: str) -> None:
     """Report records `first` to `last` (included) as damage."""
-    start, end = (records.offset + records.places[index] for index in (first, last))
+    start, end = (records.offset + records.offsets[index] for index in (first, last))
     damage.found(path, start, end + int(records.headers["length"][last]), what)
 
 
 # ---- records of the topic log
 
 
-def published_chunks(records: Records, first: int, end: int, split: Split, wanted: Wanted) -> Chunks:
-    """Yield the messages of records `first` to `end` (not included) whose time is wanted."""
+def published_chunks(records: Records, first: int, end: int, split: Split, requested: Requested) -> Chunks:
+    """Yield the messages of records `first` to `end` (not included) whose time is requested."""
     all_headers = records.headers[first:end]
-    all_places = np.array(records.places[first:end], dtype=np.int64)
-    if wanted.has_range:
+    all_offsets = np.array(records.offsets[first:end], dtype=np.int64)
+    if requested.has_range:
         times_ns = all_headers["timestamp_ns"]
-        is_wanted = wanted.overlaps(times_ns, times_ns)
-        all_headers = all_headers[is_wanted]
-        all_places = all_places[is_wanted]
+        is_requested = requested.overlaps(times_ns, times_ns)
+        all_headers = all_headers[is_requested]
+        all_offsets = all_offsets[is_requested]
     messages = np.cumsum(all_headers["count"].astype(np.int64))
     for low, high in runs(messages, MOST_MESSAGES):
         headers = all_headers[low:high]
-        places = all_places[low:high]
+        offsets = all_offsets[low:high]
         counts = headers["count"].astype(np.int64)
-        begins = places + RECORD_HEADER_BYTES
+        begins = offsets + RECORD_HEADER_BYTES
         yield Chunk(
             split.topic,
             None,
             split.path,
-            positions_in_records(places + records.offset, counts),
+            positions_in_records(offsets + records.offset, counts),
             published_payload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
             np.repeat(headers["timestamp_ns"], counts),
             np.zeros(int(counts.sum()), dtype=np.uint16),
@@ -122,11 +122,11 @@ class StoredRecords:
     """Decodes the records of one file."""
 
     _path: str
-    _wanted: Wanted
+    _requested: Requested
     _damage: Damage
 
     def chunks(self, records: Records, first: int, end: int) -> Chunks:
-        """Yield the messages of records `first` to `end` (not included) whose topic and times may be wanted; their flags are
+        """Yield the messages of records `first` to `end` (not included) whose topic and times may be requested; their flags are
         the same.
 
         Neighbours of one origin are decoded together, which takes hardly longer than one of them: 0.3 ms a record.
@@ -168,17 +168,17 @@ class StoredRecords:
         _report(self._damage, self._path, records, number, number, what)
 
     def _stored(self, records: Records, number: int, buffer: Any) -> Stored | None:
-        """Return a record; None if it is not wanted. Raises Damaged for one of a later version, and ValueError, OSError
+        """Return a record; None if it is not requested. Raises Damaged for one of a later version, and ValueError, OSError
         or struct.error if its body cannot be decompressed or is too short.
         """
-        place = records.places[number]
-        header = decode_header(records.data, place)
-        if not may_be_wanted(header, self._wanted):
+        offset = records.offsets[number]
+        header = decode_header(records.data, offset)
+        if not may_be_requested(header, self._requested):
             return None
         if header.flags & ~_KNOWN_FLAGS:
             raise Damaged(_LATER_VERSION)
-        start = place + RECORD_HEADER_BYTES
-        end = place + header.record_bytes
+        start = offset + RECORD_HEADER_BYTES
+        end = offset + header.record_bytes
         if header.flags & FLAG_ZSTD:
             buffer = pa.decompress(buffer.slice(start, header.length), header.stride, codec="zstd")
             start, end = 0, buffer.size
@@ -186,9 +186,9 @@ class StoredRecords:
         names_end = _NAME_LENGTHS.size + sum(_NAME_LENGTHS.unpack_from(octets))
         names = bytes(octets[:names_end])
         topic, _, _ = _decoded_names(names)
-        if not self._wanted.has_topic(topic):
+        if not self._requested.has_topic(topic):
             return None
-        return Stored(number, records.offset + place, header, names, buffer, start + names_end, end)
+        return Stored(number, records.offset + offset, header, names, buffer, start + names_end, end)
 
     def _chunk(self, group: Sequence[Stored]) -> Chunk:
         """Raises ValueError."""
@@ -215,14 +215,14 @@ def _decoded_names(names: bytes) -> Names:
     return tuple(names[start:end].decode() for start, end in pairwise(bounds))
 
 
-def _column(group: Sequence[Stored], kind: str, place: int) -> Any:
-    """Return a column of several records, in each of which it begins `place` bytes a message behind the first one.
+def _column(group: Sequence[Stored], kind: str, offset: int) -> Any:
+    """Return a column of several records, in each of which it begins `offset` bytes a message behind the first one.
 
     Raises ValueError.
     """
     return np.concatenate(
         [
-            np.frombuffer(one.buffer, kind, one.header.count, one.columns_at + place * one.header.count)
+            np.frombuffer(one.buffer, kind, one.header.count, one.columns_at + offset * one.header.count)
             for one in group
         ]
     )

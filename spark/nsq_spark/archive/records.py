@@ -17,7 +17,7 @@ import numpy as np
 from google_crc32c import extend
 
 from nsq_spark.archive.chunk import heads_at
-from nsq_spark.archive.splits import Damage, Format, Numbers, Split, Wanted
+from nsq_spark.archive.splits import Damage, Format, Numbers, Requested, Split
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
     FILE_HEADER_BYTES,
@@ -35,7 +35,7 @@ from nsqd_py.stores.compression import is_zero
 from nsqd_py.stores.files import File, FileWindow
 
 BLOCK_BYTES = 4 * 1024 * 1024
-# If a range of time is wanted, most records are skipped by their headers, and their bodies are not read.
+# If a range of time is requested, most records are skipped by their headers, and their bodies are not read.
 _SPARSE_BLOCK_BYTES = 64 * 1024
 _LARGEST_READ_BYTES = 64 * 1024 * 1024
 _read_front = Struct("<4sII").unpack_from  # magic, length, checksum
@@ -62,12 +62,12 @@ class Records(NamedTuple):
     """Records in a row whose checksums are right.
 
     data     a block of the file, which begins at `offset` in the file
-    places   where in the block each record begins
+    offsets  where in the block each record begins
     headers  the header of each, with the fields of HEADER
     """
 
     data: bytes
-    places: list[int]
+    offsets: list[int]
     offset: int
     headers: Numbers
 
@@ -75,14 +75,14 @@ class Records(NamedTuple):
 class Walk:
     """A walk through one split; `run` yields its records in order."""
 
-    def __init__(self, file: File, split: Split, wanted: Wanted, damage: Damage) -> None:
+    def __init__(self, file: File, split: Split, requested: Requested, damage: Damage) -> None:
         self._file = file
         self._split = split
-        self._wanted = wanted
+        self._requested = requested
         self._damage = damage
         self._size = file.size_bytes
         self._end = min(split.end, self._size)
-        self._block_bytes = _SPARSE_BLOCK_BYTES if wanted.has_range else BLOCK_BYTES
+        self._block_bytes = _SPARSE_BLOCK_BYTES if requested.has_range else BLOCK_BYTES
         self._expected_seq: int | None = None
 
     def run(self) -> Iterator[Records]:
@@ -109,27 +109,27 @@ class Walk:
     def _block(self, position: int) -> tuple[Records | None, int, bool]:
         """Return the records of a block that begins with one, where the next begins, and False if that is damaged.
 
-        A record that is larger than a block is read alone, if it may be wanted.
+        A record that is larger than a block is read alone, if it may be requested.
         """
         data = self._file.read_at(position, self._block_bytes)
         header = self._header_in(data, position)
         if header and header.record_bytes > len(data):
-            if not may_be_wanted(header, self._wanted):
+            if not may_be_requested(header, self._requested):
                 self._expected_seq = header.end_seq
                 return None, position + header.record_bytes, True
             if header.record_bytes > _LARGEST_READ_BYTES and not self._is_whole(position):
                 return None, position, False  # before so much of it is held in memory
             data = self._file.read_at(position, header.record_bytes)
-        places, after, is_good = _places(data, self._end - position, self._header.salt)
-        headers = heads_at(data, places, HEADER)
+        offsets, after, is_good = _offsets(data, self._end - position, self._header.salt)
+        headers = heads_at(data, offsets, HEADER)
         is_known = (headers["version"] == VERSION) & (headers["count"] > 0)
         if not is_known.all():
             bad = int(is_known.argmin())
-            places, after, headers, is_good = places[:bad], places[bad], headers[:bad], False
-        if not places:  # the file is shorter than its record
+            offsets, after, headers, is_good = offsets[:bad], offsets[bad], headers[:bad], False
+        if not offsets:  # the file is shorter than its record
             return None, position + after, False
         self._expected_seq = int(headers["first_seq"][-1]) + int(headers["count"][-1])
-        return Records(data, places, position, headers), position + after, is_good
+        return Records(data, offsets, position, headers), position + after, is_good
 
     def _header_in(self, data: bytes, position: int) -> RecordHeader | None:
         """Return the header at the beginning of `data`, if the file is long enough for its record."""
@@ -157,11 +157,11 @@ class Walk:
     def _find(self, start: int, end: int) -> int | None:
         """Return where the first record begins, from `start` on and before `end`."""
         data = FileWindow(self._file)
-        place = data.find(MAGIC, start)
-        while 0 <= place < end:
-            if self._is_whole(place):
-                return place
-            place = data.find(MAGIC, place + 1)
+        offset = data.find(MAGIC, start)
+        while 0 <= offset < end:
+            if self._is_whole(offset):
+                return offset
+            offset = data.find(MAGIC, offset + 1)
         return None
 
     def _pass_damage(self, position: int) -> int | None:
@@ -195,10 +195,10 @@ class Walk:
         return header is None or header.first_seq != self._expected_seq or record_end < self._size
 
 
-def may_be_wanted(header: RecordHeader, wanted: Wanted) -> bool:
-    """True if the times of a record's messages may be wanted. One of kind MESSAGES has the last time in place of an id."""
+def may_be_requested(header: RecordHeader, requested: Requested) -> bool:
+    """True if the times of a record's messages may be requested. One of kind MESSAGES has the last time in place of an id."""
     last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
-    return bool(wanted.overlaps(header.timestamp_ns, last_ns))
+    return bool(requested.overlaps(header.timestamp_ns, last_ns))
 
 
 def _decoded(data: bytes) -> RecordHeader | None:
@@ -208,12 +208,12 @@ def _decoded(data: bytes) -> RecordHeader | None:
         return None
 
 
-def _places(data: bytes, end: int, salt: int) -> tuple[list[int], int, bool]:
+def _offsets(data: bytes, end: int, salt: int) -> tuple[list[int], int, bool]:
     """Return where the records of a block begin that are whole in it and begin before `end`, where the last ends, and
     False if no record with a right checksum follows. 500 ns a record.
     """
-    places: list[int] = []
-    add = places.append
+    offsets: list[int] = []
+    add = offsets.append
     position = 0
     size = len(data)
     last_head = min(end - 1, size - RECORD_HEADER_BYTES)
@@ -223,7 +223,7 @@ def _places(data: bytes, end: int, salt: int) -> tuple[list[int], int, bool]:
         if magic == MAGIC and after > size:
             break
         if magic != MAGIC or extend(salt, data[position + CHECKED_FROM : after]) != checksum:
-            return places, position, False
+            return offsets, position, False
         add(position)
         position = after
-    return places, position, True
+    return offsets, position, True

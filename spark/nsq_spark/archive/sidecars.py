@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from nsq_spark.archive.splits import LINE_FORMATS, Compression, FileInfo, Format, Names, Span, Wanted
+from nsq_spark.archive.splits import LINE_FORMATS, Compression, FileInfo, Format, Names, Requested, Span
 from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.stores.directories import MANIFESTS, directories_above
@@ -102,9 +102,9 @@ class FilePart(NamedTuple):
         whole = compression if form in LINE_FORMATS else Compression.NONE
         return cls(*numbers, form, whole, topic, times if has_times else None, nsqds if is_known else ())
 
-    def may_hold(self, wanted: Wanted) -> bool:
-        """True if a message in it may be wanted. Raises ArchiveError for a bad pattern."""
-        return wanted.has_topic(self.topic) and (self.times is None or wanted.overlaps(*self.times))
+    def may_hold(self, requested: Requested) -> bool:
+        """True if a message in it may be requested. Raises ArchiveError for a bad pattern."""
+        return requested.has_topic(self.topic) and (self.times is None or requested.overlaps(*self.times))
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Manifests:
         """Return the topics of a file, also of one that grew behind the described parts; nothing if it is not in a manifest."""
         return tuple(dict.fromkeys(part.topic for part in self._parts(path)))
 
-    def places(self) -> dict[tuple[str, str, int], int | None]:
+    def positions(self) -> dict[tuple[str, str, int], int | None]:
         """Return how many messages the logs have before the first ones of files, by topic, nsqd and id; also of files that are
         gone, since a table has rewritten them.
         """

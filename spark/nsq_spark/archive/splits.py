@@ -1,4 +1,4 @@
-"""Formats of files, the parts of them that tasks read, the messages that are wanted, and what is done about damage."""
+"""Formats of files, the parts of them that tasks read, the messages that are requested, and what is done about damage."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Requested:
     """Topics by name or by pattern (a regular expression of RE2 that matches anywhere, as in Go); none: all topics.
 
     start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time is not known
@@ -133,8 +133,8 @@ class Wanted:
         return _search(self.topic_pattern)(topic) is not None
 
     def overlaps(self, first_ns: Any, last_ns: Any) -> Any:
-        """True if a message published between these two, both included, may be wanted. If they are arrays of numpy, and a
-        range of time is wanted: a mask of where that is so.
+        """True if a message published between these two, both included, may be requested. If they are arrays of numpy, and a
+        range of time is requested: a mask of where that is so.
         """
         is_early_enough = self.end_ns is None or first_ns < self.end_ns
         return is_early_enough & (self.start_ns is None or last_ns >= self.start_ns)
@@ -166,7 +166,7 @@ class FileInfo:
     is_live         a program may be writing to the file: an incomplete message at its end is not damage
     first_ns, end_ns  times of its messages, if its format stores none (`lines`): not before, and before
     has_time_of_name  these are the hour in its name, since no manifest has them
-    is_unwanted     nothing in it is wanted: the manifest of nsq-to-file says so, or the topics that its name may mean
+    is_unwanted     nothing in it is requested: the manifest of nsq-to-file says so, or the topics that its name may mean
     """
 
     path: str
@@ -186,17 +186,17 @@ class FileInfo:
         """True if `topic` is that of all messages."""
         return self.format in (Format.LINES, Format.TOPIC_LOG)
 
-    def may_hold(self, wanted: Wanted) -> bool:
-        """True if a message in it may be wanted. Raises ArchiveError if a time is wanted and the file has none."""
-        if self.is_unwanted or (self.has_one_topic and not wanted.has_topic(self.topic)):
+    def may_hold(self, requested: Requested) -> bool:
+        """True if a message in it may be requested. Raises ArchiveError if a time is requested and the file has none."""
+        if self.is_unwanted or (self.has_one_topic and not requested.has_topic(self.topic)):
             return False
-        if self.format.has_timestamps or not wanted.has_range:
+        if self.format.has_timestamps or not requested.has_range:
             return True
         if self.first_ns is None or self.end_ns is None:
             raise ArchiveError(
                 f"{self.path}: files of lines keep no times, and its name has no hour such as 2024-01-31_13"
             )
-        return bool(wanted.overlaps(self.first_ns, self.end_ns - 1))
+        return bool(requested.overlaps(self.first_ns, self.end_ns - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,15 +229,15 @@ class Split:
 
 
 def plan_splits(
-    files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None
+    files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, requested: Requested | None = None
 ) -> list[Split]:
-    """Return splits of about `target_bytes`, in order of files and places; none of files that hold nothing wanted.
+    """Return splits of about `target_bytes`, in order of files and positions; none of files that hold nothing requested.
 
-    Raises ArchiveError if a time is wanted and neither a file nor its name has one.
+    Raises ArchiveError if a time is requested and neither a file nor its name has one.
     """
     splits: list[Split] = []
     for info in files:
-        if wanted is not None and not info.may_hold(wanted):
+        if requested is not None and not info.may_hold(requested):
             continue
         # Equal parts, so that none is left over that is hardly worth a task.
         count = max(1, round(info.size_bytes / max(1, target_bytes)))

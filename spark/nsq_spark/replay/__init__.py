@@ -14,7 +14,7 @@ task        the work of one task: sends rows, in the time that the pace allows
 pace        when the messages of a task may leave                                     pure
 checkpoint  the directory of a job: the same job resumes there
 ledger      what was acknowledged in each try of a task, on disk
-refused     the messages that nsqd refuses: found again in the archive, kept in a file, and published as dead letters
+refused     the messages that nsqd refuses: found again in the archive, saved in a file, and published as dead letters
 stored      how far the logs of topics go, which says how much is stored twice
 
 Executors import `task`, and no gevent.

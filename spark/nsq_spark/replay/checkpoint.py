@@ -146,11 +146,11 @@ def _opened(directory: Path, job: Job, files: Sequence[FileInfo], lock: FileIO) 
         document = _first_document(job, files)
         _write_document(directory, document)
     selection = job.selection
-    wanted = replace(selection.wanted, start_ns=document["start_ns"], end_ns=document["end_ns"])
+    requested = replace(selection.requested, start_ns=document["start_ns"], end_ns=document["end_ns"])
     schema = document.get("json_schema") or selection.json_schema
     return Checkpoint(
         directory,
-        replace(job, selection=replace(selection, wanted=wanted, json_schema=schema)),
+        replace(job, selection=replace(selection, requested=requested, json_schema=schema)),
         [_file_info(**fields) for fields in document["files"]],
         earlier,
         Ledgers(directory, last_run + 1, document["token"], bool(job.checkpoint)),
@@ -189,7 +189,7 @@ def _write_document(directory: Path, document: Document) -> None:
 
 def _first_document(job: Job, files: Sequence[FileInfo]) -> Document:
     storage = Storage(job.storage)
-    wanted = job.selection.wanted
+    requested = job.selection.requested
     heads: list[int | None] = [None] * len(files)
     if job.checkpoint:  # else no later run asks for it
         heads = [_head_checksum(info.path, info.size_bytes, storage) for info in files]
@@ -197,8 +197,8 @@ def _first_document(job: Job, files: Sequence[FileInfo]) -> Document:
         "version": _VERSION,
         "token": secrets.token_hex(8),
         "identity": job.identity(),
-        "start_ns": wanted.start_ns,
-        "end_ns": wanted.end_ns,
+        "start_ns": requested.start_ns,
+        "end_ns": requested.end_ns,
         "files": [{**asdict(info), _HEAD: head} for info, head in zip(files, heads, strict=True)],
     }
 

@@ -36,7 +36,7 @@ from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.command import complain
 from nsqd_py.settings.program import FAILED, ToolError
-from nsqd_py.settings.types import size_text
+from nsqd_py.settings.values import size_text
 
 _EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed)
 _FILES_SHOWN = 3
@@ -128,11 +128,11 @@ class _Command:
             return outcome.exit_code
 
     def _show(self, outcome: Outcome) -> None:
-        if outcome.look is None:
+        if outcome.dry_run is None:
             complain(summary(outcome))
             self._advise(outcome)
         elif self._options.report != STANDARD_OUTPUT:
-            print(dry_run_text(outcome.look), flush=True)
+            print(dry_run_text(outcome.dry_run), flush=True)
 
     def _advise(self, outcome: Outcome) -> None:
         """Say how to send the rest, if there is one."""
@@ -161,7 +161,7 @@ def _topics_there(checkpoint: Checkpoint) -> str:
 
 def _listed(job: Job) -> Listing:
     """Raises ArchiveError, also if there are no files."""
-    found = survey(job.paths, Storage(job.storage), job.hints, job.selection.wanted)
+    found = survey(job.paths, Storage(job.storage), job.hints, job.selection.requested)
     names_of_archives = "archives have other names (--format takes all files)"
     for reason, paths in (
         ("nsq-to-file still writes it", found.in_progress),

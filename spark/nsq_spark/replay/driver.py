@@ -107,12 +107,12 @@ class Replay:
         began_s = monotonic()
         try:
             if is_dry:
-                look = self._action(
-                    lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit)
+                dry_run = self._action(
+                    lambda: dry_run_of(self._messages.selected(("id",)), self._job.selection.limit)
                 )
-                outcome.look = look
-                outcome.matched = look.count
-                outcome.shared_ids = look.shared_ids
+                outcome.dry_run = dry_run
+                outcome.matched = dry_run.count
+                outcome.shared_ids = dry_run.shared_ids
             elif not self.checkpoint.is_complete:
                 outcome.counts.possible_duplicates = self.checkpoint.earlier.unsure
                 stored = self._action(lambda: StoredBefore(self._job.destination))
@@ -170,7 +170,8 @@ class Replay:
 
     def _publish_dead_letters(self) -> None:
         """Raises Stopped."""
-        job, producers = self._job, replace(self._producers, is_ordered=False)
+        job = self._job
+        producers = replace(self._producers, is_ordered=False)
         if not job.dead_letter_topic:
             return
         letters = self._outcome.refused_file, job.dead_letter_topic
@@ -207,13 +208,13 @@ class Replay:
     def _ordered(self) -> tuple[DataFrame, dict[int, Pace]]:
         """Return the rows, and the pace of each partition: a share of the rate by what it has."""
         job = self._job
-        frame, lanes = self._messages.ordered()
-        total = sum(lane.messages for lane in lanes)
-        origin_ns = min((lane.first_ns for lane in lanes), default=0)
+        frame, parts = self._messages.ordered()
+        total = sum(part.messages for part in parts)
+        origin_ns = min((part.first_ns for part in parts), default=0)
         paces = {}
-        for lane in lanes:
-            rate = job.rate and job.rate * lane.messages / total
-            paces[lane.number] = Pace(rate, job.speed, origin_ns, job.catches_up)
+        for part in parts:
+            rate = job.rate and job.rate * part.messages / total
+            paces[part.number] = Pace(rate, job.speed, origin_ns, job.catches_up)
         return frame, paces
 
     # ---- actions of Spark
@@ -293,19 +294,19 @@ def _reason(error: Exception) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
-def look_at(rows: DataFrame, limit: int | None) -> DryRun:
+def dry_run_of(rows: DataFrame, limit: int | None) -> DryRun:
     """Count the rows, and find the earliest, in one query of Spark."""
     if limit:
         rows = rows.limit(limit)
     shared = f"count_if({SHARED_ID})" if SHARED_ID in rows.columns else "0"
-    look = DryRun()
+    dry_run = DryRun()
     shown: list[Row] = []
     for topic, *sums, shared_ids, first in (
         rows.groupBy("topic").agg(*map(F.expr, (*_SUMS, shared, _FIRST))).collect()
     ):
-        look.topics[topic] = TopicCount(*sums)
-        look.shared_ids += shared_ids
+        dry_run.topics[topic] = TopicCount(*sums)
+        dry_run.shared_ids += shared_ids
         shown += first
     shown.sort(key=lambda row: row.timestamp_ns or 0)
-    look.first = [row_text(*row) for row in shown[:FIRST_SHOWN]]
-    return look
+    dry_run.first = [row_text(*row) for row in shown[:FIRST_SHOWN]]
+    return dry_run

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from nsq_spark.archive.listing import Hints
-from nsq_spark.archive.splits import Wanted
+from nsq_spark.archive.splits import Requested
 from nsq_spark.archive.storage import identical, is_local
 from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOptions
 from nsqd_py.client.options import ClientOptions
@@ -76,15 +76,15 @@ class JobFailed(ReplayError):
 class Selection:
     """The messages to send.
 
-    wanted       topics and times
+    requested    topics and times
     where        a predicate of Spark SQL over the columns and, where bodies are JSON, over json.field
     json_schema  types of the JSON fields, as DDL of Spark; None: Spark infers them
     limit        the greatest number of messages: the first ones in an ordered job
     dedupe       one of those with the same topic and id, or with the same topic and body
-    start_text   the text that `wanted` was made from, such as "-2h": a resumed job keeps the times of its first run
+    start_text   the text that `requested` was made from, such as "-2h": a resumed job keeps the times of its first run
     """
 
-    wanted: Wanted = Wanted()
+    requested: Requested = Requested()
     where: str | None = None
     json_schema: str | None = None
     limit: int | None = None
@@ -151,13 +151,13 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a job to resume another one: not its pace, nor the number of cores."""
         selection, destination = self.selection, self.destination
-        wanted = selection.wanted
+        requested = selection.requested
         return {
             "paths": [identical(path) for path in self.paths],
-            "topics": sorted(wanted.topics) if wanted.topics is not None else None,
-            "topic pattern": wanted.topic_pattern,
-            "start": selection.start_text or wanted.start_ns,
-            "end": selection.end_text or wanted.end_ns,
+            "topics": sorted(requested.topics) if requested.topics is not None else None,
+            "topic pattern": requested.topic_pattern,
+            "start": selection.start_text or requested.start_ns,
+            "end": selection.end_text or requested.end_ns,
             "where": selection.where,
             "JSON schema": selection.json_schema,
             "limit": selection.limit,
@@ -272,7 +272,7 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
             "messages; use a hash of the id to take some of them, --start and --end for times"
         )
     return Selection(
-        Wanted(frozenset(options.topic) or None, options.topic_pattern or None, start_ns, end_ns),
+        Requested(frozenset(options.topic) or None, options.topic_pattern or None, start_ns, end_ns),
         options.where or None,
         options.json_schema or None,
         options.limit,

@@ -8,8 +8,8 @@ A ledger has a line `<crc32c in hex> <JSON>` for each change:
 
     ["counts", sending, sent, bytes, failed, {topic: messages}]
         all so far, except the last: the messages that were acknowledged since the line before. Written before a batch is sent
-    ["done", lane, mark, messages, bytes, {topic: messages}, again, refused, shared ids]
-        a lane is a slice that is done, or a part with all its slices, with the mark null;
+    ["done", key, mark, messages, bytes, {topic: messages}, again, refused, shared ids]
+        a key is a slice that is done, or a part with all its slices, with the mark null;
         or a topic that is sent up to the time `mark`, with `again` messages of that time, which are sent once more
 
 The kernel keeps what a killed process has written; fsync, at most twice a second, is for a machine that fails. A torn
@@ -69,7 +69,7 @@ class Unit:
     shared_ids  how many of its ids are those of messages with different bodies, as SHARED_ID counts them
     """
 
-    lane: str
+    key: str
     mark: int | None = None
     again: int = 0
     count: int = 0
@@ -85,7 +85,7 @@ class Unit:
 class Ledger:
     """The file is locked as long as this process lives: a reader that finds it unlocked knows that it is complete.
 
-    Without a path, nothing is kept. Methods raise CheckpointError if the file cannot be written;
+    Without a path, nothing is saved. Methods raise CheckpointError if the file cannot be written;
     then it must be abandoned, since readers end at a torn line.
     """
 
@@ -104,7 +104,7 @@ class Ledger:
 
     @property
     def refused_path(self) -> Path | None:
-        """The file for the messages that nsqd refuses in this try; None if nothing is kept."""
+        """The file for the messages that nsqd refuses in this try; None if nothing is saved."""
         return self.path and self.path.with_name(f"{self.path.stem.replace('acks', 'refused')}.jsonl")
 
     def sending(self, count: int) -> None:
@@ -123,7 +123,7 @@ class Ledger:
         counts = unit.counts
         sent = counts.messages, counts.size_bytes, counts.topics
         self._lines.append(
-            _line(["done", unit.lane, unit.mark, *sent, unit.again, len(unit.refused), unit.shared_ids])
+            _line(["done", unit.key, unit.mark, *sent, unit.again, len(unit.refused), unit.shared_ids])
         )
 
     def write(self, *, is_last: bool = False) -> None:
@@ -199,13 +199,13 @@ class Acknowledged:
     unsure: int = 0
     topics: Counter[str] = field(default_factory=Counter)
 
-    def add(self, lane: str, mark: int | None) -> None:
+    def add(self, key: str, mark: int | None) -> None:
         if mark is not None:
-            self.marks[lane] = max(mark, self.marks.get(lane, mark))
-        elif lane.partition("#")[0].isdigit():
-            self.slices.add(lane)
+            self.marks[key] = max(mark, self.marks.get(key, mark))
+        elif key.partition("#")[0].isdigit():
+            self.slices.add(key)
         else:
-            self.parts.add(lane)
+            self.parts.add(key)
 
 
 def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
@@ -225,8 +225,8 @@ def read_ledgers(paths: Iterable[Path]) -> Acknowledged:
                 begun = sending - failed
                 found.topics.update(topics)
                 continue
-            lane, mark, messages, size_bytes, topics, again[lane], refused, shared_ids = fields
-            found.add(lane, mark)
+            key, mark, messages, size_bytes, topics, again[key], refused, shared_ids = fields
+            found.add(key, mark)
             found.refused += refused
             found.shared_ids += shared_ids
             found.counts.add(PublishCounts(messages, size_bytes, 0, topics))

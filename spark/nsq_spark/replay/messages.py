@@ -44,7 +44,7 @@ _NOTHING = StructType([]).json()
 _PARTS_BYTES = 64 * 1024 * 1024
 
 
-class Lane(NamedTuple):
+class OrderedPart(NamedTuple):
     """The messages of an ordered job that the task `number` sends: how many, the first time, and how many have no time."""
 
     number: int
@@ -76,7 +76,7 @@ class JobMessages:
         self._reads_json = _JSON.search(self._predicate) is not None
         self.json_schema = job.selection.json_schema or ""
         self._read = ReadOptions(
-            job.paths, Storage(job.storage), job.hints, job.selection.wanted, job.skip_damaged, PART_BYTES
+            job.paths, Storage(job.storage), job.hints, job.selection.requested, job.skip_damaged, PART_BYTES
         )
 
     @property
@@ -107,15 +107,15 @@ class JobMessages:
     def selected(self, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows that match, with the columns of SENDING and some more."""
         selection = self._selection
-        wanted = {*SENDING, *extra}
+        requested = {*SENDING, *extra}
         if self._is_ordered:
-            wanted.update(_ORDER)
-        wanted.update(name for name in _NAMES if re.search(rf"\b{name}\b", self._predicate, re.IGNORECASE))
+            requested.update(_ORDER)
+        requested.update(name for name in _NAMES if re.search(rf"\b{name}\b", self._predicate, re.IGNORECASE))
         if self._reads_json:
             self.json_schema = self.json_schema or self._inferred_schema()
         if selection.dedupe:
-            wanted |= {"id", "file", "position"} if selection.dedupe == "id" else {"id"}
-        columns = [*filter(wanted.__contains__, _NAMES), SLICE]
+            requested |= {"id", "file", "position"} if selection.dedupe == "id" else {"id"}
+        columns = [*filter(requested.__contains__, _NAMES), SLICE]
         # Spark's readers take files in another order, and do not report damage.
         own = self.own_reader(columns) if selection.limit or self._read.skip_damaged else None
         rows = table_of(self._spark, self._files, self._read, columns, self._done_parts, own, self._where)
@@ -164,7 +164,7 @@ class JobMessages:
 
     # ---- in order of time
 
-    def ordered(self) -> tuple[DataFrame, list[Lane]]:
+    def ordered(self) -> tuple[DataFrame, list[OrderedPart]]:
         """Return the rows in the order of their times, each topic in one partition; and what each partition has.
 
         Raises BadJob if a message has no time.
@@ -179,12 +179,14 @@ class JobMessages:
         # As Spark's hash partitioning numbers them.
         number = "0" if limit else f"pmod(hash(topic), {self._slots})"
         counts = map(F.expr, ("count(*)", "min(timestamp_ns)", "count_if(timestamp_ns IS NULL)"))
-        lanes = [Lane(*found) for found in rows.groupBy(F.expr(number).alias("part")).agg(*counts).collect()]
-        for lane in lanes:
-            if lane.without_time:
+        parts = [
+            OrderedPart(*found) for found in rows.groupBy(F.expr(number).alias("part")).agg(*counts).collect()
+        ]
+        for part in parts:
+            if part.without_time:
                 raise BadJob(
-                    f"{lane.without_time:,} messages keep no times, so they cannot be sent in order of time"
+                    f"{part.without_time:,} messages keep no times, so they cannot be sent in order of time"
                 )
         if not limit:
             rows = rows.repartition(self._slots, "topic").sortWithinPartitions(*_ORDER)
-        return rows.select(*self.sending), lanes
+        return rows.select(*self.sending), parts

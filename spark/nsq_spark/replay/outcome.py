@@ -61,7 +61,7 @@ class Outcome:
 
     refused              messages that nsqd refused in all runs of the checkpoint, which are in the file `refused_file`
     damage               what was passed over, by path
-    look                 what a dry run finds
+    dry_run              what a dry run finds
     unknown_duplicates   why the logs of nsqd do not say how many messages are stored twice
     is_empty             no message matched, and that is a failure
     before               messages that earlier runs of the checkpoint sent
@@ -78,7 +78,7 @@ class Outcome:
     refused: int = 0
     refused_file: str = ""
     damage: dict[str, Skipped] = field(default_factory=dict)
-    look: DryRun | None = None
+    dry_run: DryRun | None = None
     unknown_duplicates: str = ""
     is_empty: bool = False
     before: int = 0

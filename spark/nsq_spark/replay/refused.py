@@ -1,4 +1,4 @@
-"""The messages that the target refuses: found again in the archive, and kept in a file with the reason.
+"""The messages that the target refuses: found again in the archive, and saved in a file with the reason.
 
     {"timestamp": ..., "id": "...", "attempts": 1, "topic": "...", "channel": "...", "nsqd": "host:port", "body": "...",
      "file": "...", "position": 7, "error": "..."}
@@ -147,7 +147,7 @@ class RefusedMessages:
         if part == self._searched:
             yield self._rest
         for split in self._splits(part):
-            yield read(split, Storage(self.job.storage), self.job.selection.wanted, Damage("skip"))
+            yield read(split, Storage(self.job.storage), self.job.selection.requested, Damage("skip"))
 
     def _splits(self, part: str) -> Iterator[Split]:
         """Yield the part of the file, then all of it: Spark's readers draw the bounds between parts elsewhere."""

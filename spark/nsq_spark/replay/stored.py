@@ -65,11 +65,11 @@ class StoredBefore:
         found: set[str] = set()
         for lookupd in self._destination.lookupd_http_addresses:
             parts = _parts_of(lookupd)
-            login, _, place = parts.netloc.rpartition("@")
+            login, _, host = parts.netloc.rpartition("@")
             # It goes into headers, not into errors. nsqds with a certificate of our authority get it too.
             self._access = replace(self._access, login=login)
             found |= nsqds_of(
-                f"{parts.scheme}://{place}" if parts.scheme else place, "/nodes", self._access
+                f"{parts.scheme}://{host}" if parts.scheme else host, "/nodes", self._access
             ).keys()
         for nsqd in self._destination.nsqd_tcp_addresses:
             host, _, port = nsqd.rpartition(":")

@@ -23,7 +23,7 @@ from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.runtime.logs.hidden import hidden_url
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import ToolError
-from nsqd_py.settings.types import size_text
+from nsqd_py.settings.values import size_text
 
 STANDARD_OUTPUT = "-"
 _TOPICS_SHOWN = 6
@@ -99,11 +99,13 @@ def plan_text(checkpoint: Checkpoint, master: str, *, is_dry: bool = False) -> s
 
 
 def _selected(job: Job, files: Sequence[FileInfo]) -> Iterator[tuple[str, str]]:
-    wanted = job.selection.wanted
-    asked = sorted(wanted.topics or ()) + ([f"/{wanted.topic_pattern}/"] if wanted.topic_pattern else [])
+    requested = job.selection.requested
+    asked = sorted(requested.topics or ()) + (
+        [f"/{requested.topic_pattern}/"] if requested.topic_pattern else []
+    )
     topics = asked or sorted({info.topic for info in files if info.has_one_topic})
     yield "topics", some_text(topics, _TOPICS_SHOWN) or "all"
-    for name, time_ns in (("from", wanted.start_ns), ("until", wanted.end_ns)):
+    for name, time_ns in (("from", requested.start_ns), ("until", requested.end_ns)):
         if time_ns is not None:
             yield name, time_text(time_ns)
 
@@ -191,9 +193,9 @@ def check_file(flag: str, path: str) -> None:
 
 def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
     """Return the report; its keys are the words of the summary."""
-    wanted, look = job.selection.wanted, outcome.look
+    requested, dry_run = job.selection.requested, outcome.dry_run
     report: dict[str, Any] = {
-        "status": "dry run" if look is not None and outcome.is_complete else WORDS[outcome.exit_code],
+        "status": "dry run" if dry_run is not None and outcome.is_complete else WORDS[outcome.exit_code],
         "exit_status": outcome.exit_code,
         "began": time_text(began_ns),
         "seconds": round(outcome.seconds, 3),
@@ -213,12 +215,12 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
         "damage": {path: asdict(found) for path, found in outcome.damage.items()},
         "errors": outcome.errors,
         "archive": [as_text(path) for path in job.paths],
-        "start": None if wanted.start_ns is None else time_text(wanted.start_ns),
-        "end": None if wanted.end_ns is None else time_text(wanted.end_ns),
+        "start": None if requested.start_ns is None else time_text(requested.start_ns),
+        "end": None if requested.end_ns is None else time_text(requested.end_ns),
         "checkpoint": job.checkpoint,
     }
-    if look:
-        report["found"] = {"topics": {name: asdict(found) for name, found in look.topics.items()}}
+    if dry_run:
+        report["found"] = {"topics": {name: asdict(found) for name, found in dry_run.topics.items()}}
     return report
 
 
@@ -241,16 +243,16 @@ def write_report(path: str, report: Mapping[str, Any]) -> None:
 # ---- the dry run
 
 
-def dry_run_text(look: DryRun) -> str:
+def dry_run_text(dry_run: DryRun) -> str:
     """Return the whole output. Bytes of messages cannot control the terminal."""
-    if not look.topics:
+    if not dry_run.topics:
         return "nothing matches"
     rows = [("topic", "messages", "size", "first", "last")]
-    rows += [_topic_row(shown(name), look.topics[name]) for name in sorted(look.topics)]
+    rows += [_topic_row(shown(name), dry_run.topics[name]) for name in sorted(dry_run.topics)]
     lines = [rows_text(rows, right=(1, 2), indent="")]
-    if look.shared_ids:
-        lines.append(shared_ids_text(look.shared_ids))
-    return "\n".join([*lines, "", f"{len(look.first)} of {look.count:,} messages:", *look.first])
+    if dry_run.shared_ids:
+        lines.append(shared_ids_text(dry_run.shared_ids))
+    return "\n".join([*lines, "", f"{len(dry_run.first)} of {dry_run.count:,} messages:", *dry_run.first])
 
 
 def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:

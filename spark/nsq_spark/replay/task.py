@@ -186,9 +186,9 @@ class _Task(PublishObserver):
         self._publisher.idle()
         if self._job.is_ordered:
             for due in self._due(self._not_sent(rows)):
-                for topic, lane in _by_topic(due):
-                    for low in range(0, lane.num_rows, SLICE_MESSAGES):
-                        self._send_lane(topic, lane.slice(low, SLICE_MESSAGES))
+                for topic, of_topic in _by_topic(due):
+                    for low in range(0, of_topic.num_rows, SLICE_MESSAGES):
+                        self._send_of_topic(topic, of_topic.slice(low, SLICE_MESSAGES))
             return
         for name, some in self._slices(rows):
             if name not in self._done:
@@ -234,7 +234,7 @@ class _Task(PublishObserver):
 
     def _unit_of(self, name: str) -> Unit:
         """Return the unit of a slice."""
-        if self._slice.lane != name:
+        if self._slice.key != name:
             self._slice = Unit(name)
             self._units.append(self._slice)
         return self._slice
@@ -248,7 +248,7 @@ class _Task(PublishObserver):
             rows = rows.filter(pc.or_(is_other, pc.greater_equal(rows.column("timestamp_ns"), mark)))
         return rows
 
-    def _send_lane(self, topic: str, rows: pa.RecordBatch) -> None:
+    def _send_of_topic(self, topic: str, rows: pa.RecordBatch) -> None:
         times_ns = _times_of(rows)
         last_ns = int(times_ns[-1])
         unit = Unit(topic, last_ns, int(np.count_nonzero(times_ns == last_ns)))
@@ -277,7 +277,7 @@ class _Task(PublishObserver):
                 self._publisher.send(PublishBatch(name, payload, begin, end, defer_ms, (unit, some)))
 
     def _settle(self) -> None:
-        """Write what is done. Messages that nsqd refused are kept first, so that their unit is done without them."""
+        """Write what is done. Messages that nsqd refused are saved first, so that their unit is done without them."""
         while self._units and self._units[0] is not self._slice and self._units[0].is_answered:
             unit = self._units[0]
             if unit.refused:

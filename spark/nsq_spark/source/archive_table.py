@@ -30,7 +30,7 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.names import hive_topic
 from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
-from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
+from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Requested, Skipped
 from nsq_spark.archive.storage import Entry, Storage
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, Rows, partitions_of, read_partition
@@ -107,7 +107,7 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
     }
     read = read_options({**session_settings(spark), **given, "paths": json.dumps(paths)}, time.time_ns())
-    return table_of(spark, list_files(read.paths, read.storage, read.hints, read.wanted), read, _COLUMNS)
+    return table_of(spark, list_files(read.paths, read.storage, read.hints, read.requested), read, _COLUMNS)
 
 
 def table_of(
@@ -130,7 +130,9 @@ def table_of(
     frames = []
     for choice, paths in by_spark.items():
         with _listed_by_few_tasks(spark):
-            rows = _by_spark(spark, choice, paths, [name for name in columns if name != SLICE], read.wanted)
+            rows = _by_spark(
+                spark, choice, paths, [name for name in columns if name != SLICE], read.requested
+            )
         if done:
             rows = rows.withColumn(SLICE, F.expr(_SLICE)).where(~F.col(SLICE).isin(list(done)))
         rows = where(rows)
@@ -179,7 +181,7 @@ def choose_readers(
     ours: list[FileInfo] = []
     manifests = Manifests(read.storage)
     for info in files:
-        if not info.may_hold(read.wanted):
+        if not info.may_hold(read.requested):
             continue
         is_complete = bool(manifests.complete(Entry(info.path, info.size_bytes, info.modified_ns)))
         time = ""
@@ -204,7 +206,7 @@ def _suits_options(info: FileInfo, read: ReadOptions, columns: Sequence[str]) ->
     if expressions is None or read.skip_damaged or (_POSITION in columns and _POSITION not in expressions):
         return False
     # Java's regular expressions are not RE2's.
-    return info.format is Format.LINES or read.wanted.topic_pattern is None
+    return info.format is Format.LINES or read.requested.topic_pattern is None
 
 
 def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool) -> bool:
@@ -260,7 +262,7 @@ def _listed_by_few_tasks(spark: SparkSession) -> Iterator[None]:
 
 
 def _by_spark(
-    spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], wanted: Wanted
+    spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], requested: Requested
 ) -> DataFrame:
     reader = spark.read.options(**_READING[choice.format])
     topic = "topic"
@@ -274,8 +276,8 @@ def _by_spark(
     else:
         rows = reader.text(list(paths)).where("value != ''")
         topic = _literal(choice.topic)
-        wanted = Wanted()  # whole files were chosen
-    for condition in _conditions(wanted, topic):
+        requested = Requested()  # whole files were chosen
+    for condition in _conditions(requested, topic):
         rows = rows.where(condition)
     expressions = {"topic": topic, **_EXPRESSIONS[choice.format]}
     return rows.selectExpr(
@@ -283,13 +285,13 @@ def _by_spark(
     )
 
 
-def _conditions(wanted: Wanted, topic: str) -> Iterator[str]:
-    if wanted.topics is not None:
-        yield f"{topic} IN ({', '.join(map(_literal, sorted(wanted.topics)))})"
-    if wanted.start_ns is not None:
-        yield f"timestamp >= {wanted.start_ns}L"
-    if wanted.end_ns is not None:
-        yield f"timestamp < {wanted.end_ns}L"
+def _conditions(requested: Requested, topic: str) -> Iterator[str]:
+    if requested.topics is not None:
+        yield f"{topic} IN ({', '.join(map(_literal, sorted(requested.topics)))})"
+    if requested.start_ns is not None:
+        yield f"timestamp >= {requested.start_ns}L"
+    if requested.end_ns is not None:
+        yield f"timestamp < {requested.end_ns}L"
 
 
 def _literal(text: str) -> str:

@@ -61,7 +61,9 @@ class NsqReader(DataSourceReader):
         """Raises ArchiveError."""
         options = self._options
         return partitions_of(
-            list_files(options.paths, options.storage, options.hints, options.wanted), options, self._columns
+            list_files(options.paths, options.storage, options.hints, options.requested),
+            options,
+            self._columns,
         )
 
     def read(self, partition: InputPartition) -> Rows:
@@ -77,7 +79,7 @@ def partitions_of(
 ) -> list[ArchivePartition]:
     """Return a partition for each task; none of slices that are done."""
     sizes = [info.size_bytes for info in files]
-    planned = plan_splits(files, split_bytes(options.split_bytes, sum(sizes)), options.wanted)
+    planned = plan_splits(files, split_bytes(options.split_bytes, sum(sizes)), options.requested)
     splits = [split for split in planned if slice_name(split) not in done]
     target_bytes = split_bytes(options.split_bytes, sum(sizes) + OPEN_COST_BYTES * len(sizes))
     return [
@@ -94,13 +96,13 @@ def read_partition(partition: ArchivePartition, damage: Damage | None = None) ->
     options = partition.options
     damage = damage or Damage("skip" if options.skip_damaged else "fail")
     choose = partition.chooser()
-    wanted = options.wanted
+    requested = options.requested
     # A chooser asks for ids; and with damage that is skipped, the rows must not depend on the columns.
     if not (choose or options.skip_damaged):
-        wanted = replace(wanted, columns=frozenset(partition.columns))
+        requested = replace(requested, columns=frozenset(partition.columns))
     try:
         for split in partition.splits:
-            for chunk in read(split, options.storage, wanted, damage):
+            for chunk in read(split, options.storage, requested, damage):
                 if choose:
                     chunk = choose(chunk)
                 if chunk.count:

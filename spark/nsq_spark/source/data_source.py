@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from nsq_spark.schema import DDL
+from nsq_spark.schema import ddl
 from nsq_spark.source.declaration import TIME_ZONE, BadOption
 from nsq_spark.source.live_options import is_live, live_options, stream_of
 from nsq_spark.source.options import read_columns, read_options, write_columns, write_options
@@ -42,7 +42,7 @@ class NsqDataSource(DataSource):
         # What `streamReader` raises, PySpark replaces by an error of its own.
         if is_live(given := self._given()):
             live_options(given, time.time_ns())
-        return DDL
+        return ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         given = self._given()

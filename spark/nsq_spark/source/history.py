@@ -1,7 +1,7 @@
 """The archive as the part of logs that nsqds have dropped: which messages it has, and in which files.
 
 The rule of the hand-over: a message is read from the log of its nsqd if that keeps it, otherwise from the archive. Both know it
-by its id, and ids rise in a log. The manifest of nsq-to-file has the ids and the places of the messages in each file, so that
+by its id, and ids rise in a log. The manifest of nsq-to-file has the ids and the positions of the messages in each file, so that
 files are not read for a plan. Files that it does not describe are read once.
 
 The archive may have a message twice, since nsq-to-file writes at least once; one of them is read. A *stretch* has the messages of
@@ -36,9 +36,9 @@ from nsq_spark.archive.splits import (
     Names,
     NotThere,
     Numbers,
+    Requested,
     Span,
     Split,
-    Wanted,
     pack,
     plan_splits,
 )
@@ -87,7 +87,7 @@ class Stretch(NamedTuple):
 
     @property
     def end(self) -> Position:
-        """The place behind the last message. Its count is not known: messages may be missing in between."""
+        """The position behind the last message. Its count is not known: messages may be missing in between."""
         return Position(self.last_id, None, self.epoch)
 
     def joined(self, later: Stretch) -> Stretch:
@@ -128,11 +128,11 @@ class HistoryPartition(ArchivePartition):
             mask = np.zeros(chunk.count, dtype=bool)
             for nsqd, rows, ids in _by_nsqd(chunk):
                 if bounds := self.bounds.get(LogKey(chunk.topic, nsqd)):
-                    wanted = _are_within(ids, bounds.low, bounds.high)
+                    requested = _are_within(ids, bounds.low, bounds.high)
                     if self.may_repeat:
-                        wanted &= _are_new(ids, seen[bounds.log])
-                        seen[bounds.log] = np.append(seen[bounds.log], ids[wanted])
-                    mask[rows] = wanted
+                        requested &= _are_new(ids, seen[bounds.log])
+                        seen[bounds.log] = np.append(seen[bounds.log], ids[requested])
+                    mask[rows] = requested
             return chunk.filter(mask)
 
         return chosen
@@ -142,7 +142,7 @@ class History:
     """What an archive has of logs. It is listed when that is needed, once in some minutes, or after `forget`.
 
     owners_of      returns the logs of topics and nsqds of the archive, by the last messages of each
-    remembered_at  where it is kept what files have that no manifest describes; "" for nowhere
+    remembered_at  where it is retained what files have that no manifest describes; "" for nowhere
     waits          True if the archive need not be there yet
 
     Its methods raise ArchiveError.
@@ -208,18 +208,18 @@ class History:
         """Return them in order."""
         return self.logs().get(log, [])
 
-    # ---- places
+    # ---- positions
 
     def beginning(self, log: LogKey) -> Position | None:
-        """Return the place before the first message; None if there is none."""
+        """Return the position before the first message; None if there is none."""
         return next((one.beginning for one in self.stretches(log)), None)
 
     def end(self, log: LogKey) -> Position | None:
-        """Return the place behind the last message; None if there is none."""
+        """Return the position behind the last message; None if there is none."""
         return next((one.end for one in reversed(self.stretches(log))), None)
 
     def count(self, log: LogKey, low: Position, high: Position) -> int:
-        """Return about how many messages are between two places, rather more. No file is read for it."""
+        """Return about how many messages are between two positions, rather more. No file is read for it."""
         found = 0
         cut, ids = self._last_ids.get(log, (None, _NO_IDS))
         for one in self.stretches(log):
@@ -234,26 +234,26 @@ class History:
         return found
 
     def take(self, log: LogKey, low: Position, high: int, most: int) -> Position:
-        """Return the place behind the first `most` messages after `low` and up to the id `high`.
+        """Return the position behind the first `most` messages after `low` and up to the id `high`.
 
-        Ids are read only of the stretch in which that place is.
+        Ids are read only of the stretch in which that position is.
         """
-        place = low
+        position = low
         for one in self.stretches(log):
-            if one.last_id <= place.last_id:
+            if one.last_id <= position.last_id:
                 continue
             if one.first_id > high or not most:
                 break
-            if one.first_id > place.last_id and one.last_id <= high and one.messages <= most:
-                place = one.end
+            if one.first_id > position.last_id and one.last_id <= high and one.messages <= most:
+                position = one.end
                 most -= one.messages
                 continue
             ids = self._ids(log, one)
-            taken = ids[_are_within(ids, place.last_id, high)][:most]
+            taken = ids[_are_within(ids, position.last_id, high)][:most]
             if len(taken):
-                place = Position(int(taken[-1]), None, one.epoch)
+                position = Position(int(taken[-1]), None, one.epoch)
                 most -= len(taken)
-        return place
+        return position
 
     def missing(
         self,
@@ -263,7 +263,7 @@ class History:
         count_at: Callable[[int], int | None],
         ended: Sequence[Span] = (),
     ) -> int:
-        """Return how many messages between two places the archive lacks.
+        """Return how many messages between two positions the archive lacks.
 
         Messages are missing where the next stretch, or the end, has more messages before it than were found up to there. Where
         the archive begins, nothing is missing, unless the number of messages before that is not known.
@@ -291,7 +291,7 @@ class History:
         return lost + _lacking(reached, high, ended)
 
     def _counted(self, log: LogKey, low: Position, high: Position) -> list[Stretch]:
-        """Return the stretches between two places, and where it is not known how many messages are before those, earlier ones."""
+        """Return the stretches between two positions, and earlier ones where the number of messages before those is not known."""
         found: list[Stretch] = []
         for one in self.stretches(log):
             if one.first_id > high.last_id:
@@ -303,7 +303,7 @@ class History:
         return found
 
     def _behind(self, log: LogKey, stretch: Stretch, low: Position, before: Position) -> Position:
-        """Return the place behind a stretch, with the number of messages up to there."""
+        """Return the position behind a stretch, with the number of messages up to there."""
         count = stretch.first_seq
         if count is None and low.count is not None and low.last_id >= stretch.first_id:
             count = low.count - int(np.searchsorted(self._ids(log, stretch), low.last_id, "right"))
@@ -324,7 +324,7 @@ class History:
         known, ids = self._last_ids.get(log, (None, _NO_IDS))
         if known != stretch:
             infos = [self._files[number].info for number in sorted(stretch.files)]
-            by_name = _ids_in(infos, self._options, self._options.wanted)
+            by_name = _ids_in(infos, self._options, self._options.requested)
             found = [ids for name, ids in by_name.items() if self._owners.get(name) == log]
             ids = np.unique(np.concatenate([_NO_IDS, *found]))
             ids = ids[_are_within(ids, stretch.first_id - 1, stretch.last_id)]
@@ -333,11 +333,13 @@ class History:
 
     # ---- what tasks read
 
-    def partitions(self, wanted: Mapping[LogKey, Span], columns: Names) -> list[InputPartition]:
+    def partitions(self, requested: Mapping[LogKey, Span], columns: Names) -> list[InputPartition]:
         """Return the partitions that read messages of logs with ids above the first and up to the second."""
-        stretches = chain.from_iterable(map(self.stretches, wanted))
+        stretches = chain.from_iterable(map(self.stretches, requested))
         inexact: set[int] = set().union(*(one.files for one in stretches if not one.is_exact))
-        bounds = {name: Bounds(log, *wanted[log]) for name, log in self._owners.items() if log in wanted}
+        bounds = {
+            name: Bounds(log, *requested[log]) for name, log in self._owners.items() if log in requested
+        }
         single: list[FileInfo] = []
         mixed: list[ArchivedFile] = []
         for number, file in enumerate(self._files):
@@ -359,17 +361,17 @@ class History:
         return found
 
 
-def _lacking(reached: Position, place: Position, ended: Sequence[Span]) -> int:
-    """Return how many messages are too few up to a place where it is known how many there should be."""
-    if place.count is None:
+def _lacking(reached: Position, position: Position, ended: Sequence[Span]) -> int:
+    """Return how many messages are too few up to a position where it is known how many there should be."""
+    if position.count is None:
         return 0
     # The topic was created again.
-    if reached.epoch is not None and place.epoch is not None and reached.epoch != place.epoch:
-        left = {epoch: count for epoch, count in ended if reached.epoch <= epoch < place.epoch}
+    if reached.epoch is not None and position.epoch is not None and reached.epoch != position.epoch:
+        left = {epoch: count for epoch, count in ended if reached.epoch <= epoch < position.epoch}
         if reached.epoch in left:
             left[reached.epoch] = max(0, left[reached.epoch] - reached.seq)
-        return sum(left.values()) + place.count
-    return 0 if reached.count is None else max(0, place.count - reached.count)
+        return sum(left.values()) + position.count
+    return 0 if reached.count is None else max(0, position.count - reached.count)
 
 
 def _merged(stretches: list[Stretch]) -> list[Stretch]:
@@ -425,7 +427,7 @@ class _KnownFiles:
                     self._read[key] = [(topic, NsqdPart(*part)) for topic, part in parts]
 
     def files(self) -> Iterator[ArchivedFile]:
-        """Yield the files with messages of wanted topics. Raises ArchiveError."""
+        """Yield the files with messages of requested topics. Raises ArchiveError."""
         options = self._options
         manifests = Manifests(options.storage)
         others: list[str] = []
@@ -437,27 +439,27 @@ class _KnownFiles:
             else:
                 others.append(entry.path)
         if others:
-            yield from self._others(others, manifests.places())
+            yield from self._others(others, manifests.positions())
 
     def _file(self, info: FileInfo, parts: list[tuple[str, NsqdPart]]) -> ArchivedFile:
-        has_topic = self._options.wanted.has_topic
+        has_topic = self._options.requested.has_topic
         return ArchivedFile(
             info, [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)]
         )
 
     def _others(
-        self, paths: list[str], places: Mapping[tuple[str, str, int], int | None]
+        self, paths: list[str], positions: Mapping[tuple[str, str, int], int | None]
     ) -> Iterator[ArchivedFile]:
         """Yield files that no manifest describes.
 
-        places  the numbers of messages before some in the logs, by topic, nsqd and id: from lines of a manifest about files
+        positions  the numbers of messages before some in the logs, by topic, nsqd and id: from lines of a manifest about files
                 that a table has rewritten. What OPTIMIZE writes begins where one of these did.
         """
         options = self._options
         report_s = time.monotonic() + _REPORT_EVERY_S
-        infos = survey(paths, options.storage, options.hints, options.wanted).files
+        infos = survey(paths, options.storage, options.hints, options.requested).files
         for number, info in enumerate(infos):
-            if not info.may_hold(options.wanted):
+            if not info.may_hold(options.requested):
                 continue
             key = f"{info.size_bytes}:{info.modified_ns}:{info.path}"
             if key not in self._read:
@@ -469,7 +471,7 @@ class _KnownFiles:
                 report_s = time.monotonic() + _REPORT_EVERY_S
             parts = self._read[key]
             placed = [
-                (topic, part._replace(first_seq=places.get((topic, part.nsqd, part.first_id))))
+                (topic, part._replace(first_seq=positions.get((topic, part.nsqd, part.first_id))))
                 for topic, part in parts
             ]
             yield self._file(info, placed)
@@ -477,7 +479,7 @@ class _KnownFiles:
     def _remember(self, key: str, info: FileInfo) -> None:
         found = []
         # Of all topics: another query of the checkpoint may want other ones.
-        for (topic, nsqd), ids in _ids_in([info], self._options, Wanted()).items():
+        for (topic, nsqd), ids in _ids_in([info], self._options, Requested()).items():
             is_ordered = bool((np.diff(ids) > 0).all())
             found.append((topic, NsqdPart(nsqd, int(ids.min()), int(ids.max()), len(ids), is_ordered)))
         self._read[key] = found
@@ -489,12 +491,12 @@ class _KnownFiles:
                 file.write(f"{json.dumps([key, found])}\n")
 
 
-def _ids_in(infos: list[FileInfo], options: ReadOptions, wanted: Wanted) -> dict[LogKey, Numbers]:
+def _ids_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) -> dict[LogKey, Numbers]:
     """Return the ids in files by topic and nsqd, as the archive names this. Raises ArchiveError."""
     damage = Damage("skip" if options.skip_damaged else "fail")
     found: dict[LogKey, list[Numbers]] = defaultdict(list)
-    for split in plan_splits(infos, wanted=wanted):
-        for chunk in read(split, options.storage, wanted, damage):
+    for split in plan_splits(infos, requested=requested):
+        for chunk in read(split, options.storage, requested, damage):
             for nsqd, _, ids in _by_nsqd(chunk):
                 found[LogKey(chunk.topic, nsqd)].append(ids)
     return {name: np.concatenate(pieces) for name, pieces in found.items()}

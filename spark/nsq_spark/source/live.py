@@ -21,7 +21,7 @@ from nsq_spark.archive.chunk import Chunks, index_in_records
 from nsq_spark.archive.files import RemoteFile
 from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
-from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Names, Split, Wanted
+from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Names, Requested, Split
 from nsq_spark.source.batch_reader import ArchivePartition, Rows, read_partition
 from nsq_spark.source.live_options import (
     Counts,
@@ -53,14 +53,14 @@ class _TaskReader:
 
 
 class LiveBatchReader(_TaskReader, DataSourceReader):
-    """`spark.read` with an option `nsqd` or `nsqlookupd`. Each query reads what is kept then."""
+    """`spark.read` with an option `nsqd` or `nsqlookupd`. Each query reads what is retained then."""
 
     def __init__(self, options: LiveOptions, columns: Names) -> None:
         self._plan = Planner(options, columns)
 
     def partitions(self) -> list[InputPartition]:
         """Raises ArchiveError, LostMessages."""
-        there = self._plan.kept(of_all=True)
+        there = self._plan.retained(of_all=True)
         if missing := self._plan.missing_topics(there):
             raise ArchiveError(missing)
         start = self._plan.beginning(there)
@@ -80,7 +80,7 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def initialOffset(self) -> Document:
         """Raises ArchiveError."""
-        there = self._plan.kept(of_all=True)
+        there = self._plan.retained(of_all=True)
         if missing := self._plan.missing_topics(there):
             _log.warning("%s: waiting for it", missing)
         return self._plan.beginning(there).to_json()
@@ -91,20 +91,20 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Raises ArchiveError."""
-        self._target = {log: kept.end for log, kept in self._plan.kept(of_all=True).items()}
+        self._target = {log: retained.end for log, retained in self._plan.retained(of_all=True).items()}
 
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:
         """Raises ArchiveError, LostMessages, BadOffset."""
         options = self._options
         before = TopicOffset.of_json(start)
-        there = self._plan.kept(before.ends, of_all=self._target is not None)
+        there = self._plan.retained(before.ends, of_all=self._target is not None)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         batch = self._plan.batch(before, there, self._target, most)
         count = sum(batch.waiting.values())
         is_late = time.monotonic() - self._last_s >= options.longest_wait_s
         is_enough = self._target is not None or is_late or count >= options.least_messages
         is_next = count > 0 and is_enough and (batch.offset.ends != before.ends or bool(batch.offset.begins))
-        self._ends |= {log: kept.end for log, kept in there.items()}
+        self._ends |= {log: retained.end for log, retained in there.items()}
         self._lag |= batch.left if is_next else batch.waiting
         if not is_next:
             return start
@@ -122,7 +122,7 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         if start == end:
             return []
         last = TopicOffset.of_json(end)
-        there = self._plan.kept(last.ends, of_all=False) if self._plan.history else {}
+        there = self._plan.retained(last.ends, of_all=False) if self._plan.history else {}
         return self._plan.partitions(TopicOffset.of_json(start), last, there)
 
 
@@ -137,44 +137,45 @@ def read_range(part: TopicPartition) -> Rows:
     nsqd = ""
     if "nsqd" in part.columns:
         nsqd = patiently(partial(tcp_address, asked, options.access), options.give_up_after_s)
-    place, high = part.low, part.high
+    position, high = part.low, part.high
     if high.count is None:
         raise ArchiveError(
             f"nsq: {asked} is not there, and the archive has only a part of its messages of topic {topic}"
         )
-    while place.is_before(high):
-        where = {"seq": place.seq} if place.message_id is None else {"id": place.message_id}
+    while position.is_before(high):
+        where = {"seq": position.seq} if position.message_id is None else {"id": position.message_id}
         try:
-            kept = patiently(
+            retained = patiently(
                 partial(read, asked, topic, _READ_BYTES, options.access, **where), options.give_up_after_s
             )
         except NoTopic:
-            yield from _not_kept(part, place, high)
+            yield from _not_retained(part, position, high)
             return
-        if kept.end.epoch != high.epoch or kept.end.seq < high.seq:
-            yield from _not_kept(part, place, high, is_another=True)
+        if retained.end.epoch != high.epoch or retained.end.seq < high.seq:
+            yield from _not_retained(part, position, high, is_another=True)
             return
-        if place.count is None and kept.first.seq > kept.earliest_seq:  # nothing in between was dropped
-            place = kept.first
-        seq, end_seq = place.seq, high.seq
-        if kept.earliest_seq > seq:  # it was dropped since it was planned
-            reached = kept.first if kept.first.is_before(high) else high
-            yield from _not_kept(part, place, reached)
+        # Nothing in between was dropped.
+        if position.count is None and retained.first.seq > retained.earliest_seq:
+            position = retained.first
+        seq, end_seq = position.seq, high.seq
+        if retained.earliest_seq > seq:  # it was dropped since it was planned
+            reached = retained.first if retained.first.is_before(high) else high
+            yield from _not_retained(part, position, reached)
             seq = reached.seq
         count = 0
-        last_id = place.message_id
-        for chunk in _chunks(kept.data, f"{address}/topic/read?topic={topic}", topic):
-            wanted = chunk.filter((chunk.positions >= seq) & (chunk.positions < end_seq))
-            count += wanted.count
+        last_id = position.message_id
+        for chunk in _chunks(retained.data, f"{address}/topic/read?topic={topic}", topic):
+            requested = chunk.filter((chunk.positions >= seq) & (chunk.positions < end_seq))
+            count += requested.count
             last_id = last_id if last_id is None else int(chunk.raw_ids[-1])
-            if wanted.count:
-                yield replace(wanted, nsqds=nsqd or None).arrow(part.columns)
-        following = min(kept.next_seq, end_seq) if kept.next_seq > seq else end_seq
-        report_loss(options, part.log, place, following - seq - count)  # records that cannot be read
-        place = high if following >= end_seq else Position(last_id, following, high.epoch)
+            if requested.count:
+                yield replace(requested, nsqds=nsqd or None).arrow(part.columns)
+        following = min(retained.next_seq, end_seq) if retained.next_seq > seq else end_seq
+        report_loss(options, part.log, position, following - seq - count)  # records that cannot be read
+        position = high if following >= end_seq else Position(last_id, following, high.epoch)
 
 
-def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another: bool = False) -> Rows:
+def _not_retained(part: TopicPartition, low: Position, high: Position, *, is_another: bool = False) -> Rows:
     """Yield messages that a log does not have any more from the archive. Raises LostMessages if there is none."""
     options = part.options
     if options.archive is None:
@@ -183,7 +184,7 @@ def _not_kept(part: TopicPartition, low: Position, high: Position, *, is_another
     plan = Planner(options, part.columns)
 
     def planned() -> list[InputPartition]:
-        plan.kept(of_all=False)
+        plan.retained(of_all=False)
         return plan.archived(part.log, low, high)
 
     # Nsq-to-file may finish its file in that time.
@@ -196,12 +197,12 @@ def _chunks(data: bytes, url: str, topic: str) -> Chunks:
     """Yield the messages of an answer, with sequence numbers for positions."""
     size = len(data)
     split = Split(url, Format.TOPIC_LOG, Compression.NONE, 0, size, topic, size, 0)
-    wanted = Wanted()
-    for records in Walk(RemoteFile(pa.BufferReader(data)), split, wanted, Damage()).run():
+    requested = Requested()
+    for records in Walk(RemoteFile(pa.BufferReader(data)), split, requested, Damage()).run():
         if (records.headers["kind"] != PUBLISHED).any():
             raise ArchiveError(f"{url} has records of another kind: of a later version of nsqd?")
         counts = records.headers["count"].astype(np.int64)
         numbers = np.repeat(records.headers["first_seq"].astype(np.int64), counts) + index_in_records(counts)
-        for chunk in published_chunks(records, 0, len(records.places), split, wanted):
+        for chunk in published_chunks(records, 0, len(records.offsets), split, requested):
             own, numbers = numbers[: chunk.count], numbers[chunk.count :]
             yield replace(chunk, positions=own)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nsq_spark.archive.listing import Hints
-from nsq_spark.archive.splits import Names, Wanted
+from nsq_spark.archive.splits import Names, Requested
 from nsq_spark.source.declaration import (
     BadOption,
     Option,
@@ -28,19 +28,19 @@ from nsq_spark.source.options import (
     ReadOptions,
     archive_in,
     check_each,
-    check_wanted,
+    check_requested,
     client_options,
 )
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.documents import BAD_CONTENT
-from nsqd_py.settings.types import parse_bool
+from nsqd_py.settings.values import parse_bool
 
 if TYPE_CHECKING:
     from nsqd_py.client.blocking.http_requests import HttpAccess
 
-# A place in the JSON of an option: a sequence number or a message id.
-_PLACE = re.compile(r'-[12]|\d+|"[0-9a-f]{16}"')
+# An offset in the JSON of an option: a sequence number or a message id.
+_OFFSET = re.compile(r'-[12]|\d+|"[0-9a-f]{16}"')
 EARLIEST = "earliest"
 LATEST = "latest"
 EARLIEST_SEQ = -2
@@ -118,19 +118,19 @@ Document: TypeAlias = dict[str, Any]
 
 # Where reading begins or ends: EARLIEST, LATEST, a time in ns since the epoch; or for each log a sequence number, in
 # which -2 stands for the earliest and -1 for the latest, or the id of the message before, as text.
-Place: TypeAlias = str | int | Mapping[LogKey, int | str]
+Offset: TypeAlias = str | int | Mapping[LogKey, int | str]
 
 
-def place_in(place: Place, log: LogKey) -> str | dict[str, int]:
+def offset_in(offset: Offset, log: LogKey) -> str | dict[str, int]:
     """Return EARLIEST, which is also that of a log that JSON does not name, LATEST, or what to ask /topic/read for."""
-    one = place.get(log, EARLIEST_SEQ) if isinstance(place, Mapping) else place
+    one = offset.get(log, EARLIEST_SEQ) if isinstance(offset, Mapping) else offset
     if one in (EARLIEST, EARLIEST_SEQ):
         return EARLIEST
     if one in (LATEST, LATEST_SEQ):
         return LATEST
     if isinstance(one, str):
         return {"id": int(one, 16)}
-    return {"seq" if isinstance(place, Mapping) else "time": one}
+    return {"seq" if isinstance(offset, Mapping) else "time": one}
 
 
 @dataclass(frozen=True)
@@ -139,12 +139,12 @@ class LiveOptions:
 
     nsqds: Names
     lookupds: Names
-    wanted: Wanted
+    requested: Requested
     archive: ReadOptions | None
     remembered_at: str
     gone: frozenset[str]
-    start: Place
-    end: Place
+    start: Offset
+    end: Offset
     most_messages: int | None
     least_messages: int
     longest_wait_s: float
@@ -171,21 +171,21 @@ def live_options(given: Texts, now_ns: int) -> LiveOptions:
     for topic in values["topic"]:
         if not is_valid_name(topic.encode()):
             raise BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
-    wanted = Wanted(frozenset(values["topic"]), values["topicPattern"])
-    if not (wanted.topics or wanted.topic_pattern):
+    requested = Requested(frozenset(values["topic"]), values["topicPattern"])
+    if not (requested.topics or requested.topic_pattern):
         raise BadOption("nsq: option topic or topicPattern is needed: which topic?")
-    check_wanted(wanted)
+    check_requested(requested)
     for name, addresses in ("nsqd", nsqds), ("nsqlookupd", lookupds):
         check_each(name, addresses, lambda address: parse_address(address.removeprefix("https://")))
     return LiveOptions(
         nsqds,
         lookupds,
-        wanted,
-        archive_in(values, wanted, Hints()),
+        requested,
+        archive_in(values, requested, Hints()),
         f"{values['checkpointLocation'].rstrip('/')}.nsq_files" if values["checkpointLocation"] else "",
         frozenset(values["goneNsqds"]),
-        _place(values, "startingOffsets", now_ns, wanted),
-        _place(values, "endingOffsets", now_ns, wanted),
+        _offset(values, "startingOffsets", now_ns, requested),
+        _offset(values, "endingOffsets", now_ns, requested),
         values["maxMessagesPerTrigger"],
         values["minMessagesPerTrigger"],
         values["maxTriggerDelay"],
@@ -227,7 +227,7 @@ def _login_of(address: str) -> str:
     return login
 
 
-def _place(values: Values, name: str, now_ns: int, wanted: Wanted) -> Place:
+def _offset(values: Values, name: str, now_ns: int, requested: Requested) -> Offset:
     text = values[name].strip()
     if text in (EARLIEST, LATEST):
         return str(text)
@@ -237,20 +237,20 @@ def _place(values: Values, name: str, now_ns: int, wanted: Wanted) -> Place:
         return time_ns
     try:
         found = json.loads(text)
-        if wanted.topics and not any(isinstance(part, dict) for part in found.values()):
-            (topic,) = wanted.topics  # the short form, without a topic
+        if requested.topics and not any(isinstance(part, dict) for part in found.values()):
+            (topic,) = requested.topics  # the short form, without a topic
             found = {topic: found}
         offsets = {
-            LogKey(topic, nsqd): place for topic, part in found.items() for nsqd, place in part.items()
+            LogKey(topic, nsqd): offset for topic, part in found.items() for nsqd, offset in part.items()
         }
     except BAD_CONTENT as error:
         example = '{"orders": {"127.0.0.1:4151": 120}}'
         raise BadOption(f"nsq: option {name} ({text!r}): expected JSON such as {example}") from error
-    for place in offsets.values():
-        if not _PLACE.fullmatch(json.dumps(place)):
+    for offset in offsets.values():
+        if not _OFFSET.fullmatch(json.dumps(offset)):
             raise BadOption(
                 f"nsq: option {name} ({text!r}): expected sequence numbers, -2 (earliest), -1 (latest) or message ids of 16 hex "
-                f"characters, got {json.dumps(place)}"
+                f"characters, got {json.dumps(offset)}"
             )
     return offsets
 
@@ -264,9 +264,9 @@ class BadOffset(ValueError):
 
 @dataclass(frozen=True)
 class Position:
-    """A place in the messages of a topic on an nsqd: behind one of them.
+    """A position in the messages of a topic on an nsqd: behind one of them.
 
-    message_id  its id, or one between it and the next; 0 before all. None where ids do not rise: there, `count` is the place
+    message_id  its id, or one between it and the next; 0 before all. None where ids do not rise: there, `count` is the position
     count       number of messages of the log up to there; None if it is not known
     epoch       of the log; None if it is not known
     """
@@ -284,13 +284,13 @@ class Position:
         return self.count or 0
 
     def is_before(self, other: Position) -> bool:
-        """True if messages may be between this place and a later one."""
+        """True if messages may be between this position and a later one."""
         if self.message_id is None or other.message_id is None:
             return self.seq < other.seq
         return self.message_id < other.message_id
 
     def messages_to(self, later: Position) -> int:
-        """Return how many messages of the log are between this place and another one; 0 if that is not later."""
+        """Return how many messages of the log are between this position and another one; 0 if that is not later."""
         return max(0, later.seq - self.seq) if self.is_before(later) else 0
 
     def to_json(self) -> Document:
@@ -309,7 +309,7 @@ Positions: TypeAlias = dict[LogKey, Position]
 
 @dataclass(frozen=True)
 class TopicOffset:
-    """Where a batch ends in each log. It begins where the last one ended, or in some logs at another place.
+    """Where a batch ends in each log. It begins where the last one ended, or in some logs at another position.
 
     Spark keeps it and reads the same again after a crash, whatever was published in the meantime.
     """
@@ -329,13 +329,13 @@ class TopicOffset:
         """Raises BadOffset."""
         try:
             if document["version"] == VERSION - 1:
-                places = {
+                positions = {
                     topic: {nsqd: part[1] for nsqd, part in by.items()}
                     for topic, by in document["topics"].items()
                 }
                 raise BadOffset(
                     "nsq: an earlier version wrote the checkpoint, with places that this version does not use: begin with "
-                    f"another checkpointLocation and startingOffsets={json.dumps(places)!r}"
+                    f"another checkpointLocation and startingOffsets={json.dumps(positions)!r}"
                 )
             if document["version"] != VERSION:
                 raise BadOffset("nsq: the checkpoint is of a stream of something else, or of another version")
@@ -354,8 +354,8 @@ def by_topic(by_log: Mapping[LogKey, Any]) -> dict[str, Document]:
     return found
 
 
-def _nested(places: Positions) -> Document:
-    return by_topic({log: place.to_json() for log, place in places.items()})
+def _nested(positions: Positions) -> Document:
+    return by_topic({log: position.to_json() for log, position in positions.items()})
 
 
 def _flat(nested: Any) -> Positions:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError, Span
-from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Place, Position
+from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Offset, Position
 from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
 from nsqd_py.client.lookup import producers_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
@@ -58,13 +58,13 @@ class LostMessages(ArchiveError):
     """Messages were dropped before they were read."""
 
 
-class Kept(NamedTuple):
-    """An answer: a file with records, and places around it.
+class Retained(NamedTuple):
+    """An answer: a file with records, and positions around it.
 
-    first         before the first message that was asked for and is kept
+    first         before the first message that was asked for and is retained
     end           behind the last message of the topic
     next_seq      to ask for next
-    earliest_seq  kept of the topic
+    earliest_seq  retained of the topic
     ended         epochs of the logs of this name that were deleted, and how many messages each had
     """
 
@@ -80,20 +80,20 @@ class Kept(NamedTuple):
         return len(self.data) <= FILE_HEADER_BYTES
 
 
-Answers: TypeAlias = dict[LogKey, Kept]
+Answers: TypeAlias = dict[LogKey, Retained]
 
 
 # ---- one nsqd
 
 
-def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **place: int) -> Kept:
+def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **start: int) -> Retained:
     """Return records of about so many bytes from a number (`seq`) or a time (`time`) on, or behind a message (`id`).
 
     Raises NoTopic, Refused if it is Go's nsqd, and ArchiveError.
     """
-    if "id" in place:
-        place = {"id": f"{place['id']:016x}"}  # type: ignore[dict-item]
-    query = urlencode({"topic": topic, "max_bytes": most_bytes, **place})
+    if "id" in start:
+        start = {"id": f"{start['id']:016x}"}  # type: ignore[dict-item]
+    query = urlencode({"topic": topic, "max_bytes": most_bytes, **start})
 
     def number(name: str, base: int = 10) -> int:
         return int(headers.get(f"X-Nsq-{name}", ""), base)
@@ -107,7 +107,7 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **place: in
         )
         ended = (one.split(":") for one in headers.get("X-Nsq-Ended", "").split(",") if one)
         by_epoch = tuple((int(epoch), int(count)) for epoch, count in ended)
-        return Kept(body, first, end, number("Next-Seq"), number("Earliest-Seq"), by_epoch)
+        return Retained(body, first, end, number("Next-Seq"), number("Earliest-Seq"), by_epoch)
     except (NoPath, ValueError):
         raise Refused(
             f"nsq: {nsqd} hands out no kept messages (/topic/read), which only the nsqd of nsqd-py does: archive topics of Go's "
@@ -196,17 +196,19 @@ def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
 
 
 def report_loss(
-    options: LiveOptions, log: LogKey, place: Position, count: int, *, is_another: bool = False
+    options: LiveOptions, log: LogKey, position: Position, count: int, *, is_another: bool = False
 ) -> None:
-    """Report that `count` messages behind a place were lost, if it is not 0; with `is_another`, that the log is not the one that
-    was read. Raises LostMessages.
+    """Report that `count` messages behind a position were lost, if it is not 0; with `is_another`, that the log is not the
+    one that was read. Raises LostMessages.
     """
     topic, nsqd = log
     if is_another:
         what = f"nsq: topic {topic} on {nsqd} was deleted and created again, or the end of its log was lost"
     elif count > 0:
         where = (
-            f"behind message {place.last_id:016x}" if place.count is None else f"from number {place.count} on"
+            f"behind message {position.last_id:016x}"
+            if position.count is None
+            else f"from number {position.count} on"
         )
         what = (
             f"nsq: {count} messages of topic {topic} on {nsqd}, {where}, were dropped before they were read"
@@ -241,7 +243,7 @@ class LiveTopics:
     _options: LiveOptions
     silent: set[LogKey] = field(default_factory=set)
 
-    def kept(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> Answers:
+    def retained(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> Answers:
         """Return what each log keeps. `known` logs are asked if no nsqlookupd answers.
 
         Waits while all nsqds are away, with `of_all` while any is, known ones too unless some are gone; else one that is away
@@ -271,8 +273,8 @@ class LiveTopics:
             _log.warning("%s", failure)
         return found
 
-    def _now(self, log: LogKey) -> Kept:
-        """Return what is kept of a log; with an archive, from its earliest message on. Raises NoTopic and ArchiveError."""
+    def _now(self, log: LogKey) -> Retained:
+        """Return what is retained of a log; with an archive, from its earliest message on. Raises NoTopic and ArchiveError."""
         if self._options.archive is None:
             return self.read(log, seq=BEHIND_ALL)
         answer = self.read(log, seq=0)
@@ -283,9 +285,9 @@ class LiveTopics:
             )
         return answer
 
-    def read(self, log: LogKey, **place: int) -> Kept:
-        """Return the record at a place. Raises NoTopic and ArchiveError."""
-        return read(log.nsqd, log.topic, 1, self._options.access, **place)
+    def read(self, log: LogKey, **position: int) -> Retained:
+        """Return the record at a position. Raises NoTopic and ArchiveError."""
+        return read(log.nsqd, log.topic, 1, self._options.access, **position)
 
     def _logs(self, known: set[LogKey], of_all: bool) -> set[LogKey]:
         """Return the logs that there may be; the known ones where it cannot be asked for. Raises ArchiveError if there are none,
@@ -317,14 +319,14 @@ class LiveTopics:
 
     def _names(self, asked: str, path: str, kind: str) -> set[str]:
         """Return the topics by name, and those that match the pattern. Raises ArchiveError."""
-        wanted = self._options.wanted
-        names = set(wanted.topics or ())
-        if wanted.topic_pattern:
+        requested = self._options.requested
+        names = set(requested.topics or ())
+        if requested.topic_pattern:
             there = addresses_in(
                 asked, path, self._options.access, kind, lambda found: list(map(_topic_of, found["topics"]))
             )
             names |= {
-                name for name in there if wanted.has_topic(name) and not name.endswith(EPHEMERAL_SUFFIX)
+                name for name in there if requested.has_topic(name) and not name.endswith(EPHEMERAL_SUFFIX)
             }
         return names
 
@@ -349,15 +351,15 @@ class LiveTopics:
                 failures.append(error)
         return found, failures
 
-    def place(self, option: str, one: str | dict[str, int], log: LogKey, kept: Kept) -> Position:
-        """Return the place of an option in a log. Raises ArchiveError.
+    def position(self, option: str, one: str | dict[str, int], log: LogKey, retained: Retained) -> Position:
+        """Return the position of an option in a log. Raises ArchiveError.
 
         If the log does not keep the first message behind it, and there is an archive, only its id is known.
         """
         if isinstance(one, str):
-            return kept.end if one == LATEST else self.read(log, seq=0).first
-        if one.get("seq", 0) > kept.end.seq:
-            end, number = kept.end.seq, one["seq"]
+            return retained.end if one == LATEST else self.read(log, seq=0).first
+        if one.get("seq", 0) > retained.end.seq:
+            end, number = retained.end.seq, one["seq"]
             raise ArchiveError(
                 f"nsq: option {option}: {log.nsqd} has numbers of topic {log.topic} up to {end}, not {number}"
             )
@@ -366,17 +368,17 @@ class LiveTopics:
             return answer.first
         return Position(one["id"] if "id" in one else id_before(one["time"]), None, None)
 
-    def check_named(self, option: str, place: Place, there: Answers) -> None:
+    def check_named(self, option: str, offset: Offset, there: Answers) -> None:
         """Raise ArchiveError if the JSON of an option names other logs than there are."""
-        if not isinstance(place, Mapping):
+        if not isinstance(offset, Mapping):
             return
-        for log in place:
+        for log in offset:
             if log not in there:
                 known = ", ".join(sorted(other.nsqd for other in there if other.topic == log.topic)) or "none"
                 raise ArchiveError(
                     f"nsq: option {option}: {log.nsqd} is no nsqd of topic {log.topic}; there are {known}"
                 )
-        if option == "endingOffsets" and (left := sorted(there.keys() - place.keys())):
+        if option == "endingOffsets" and (left := sorted(there.keys() - offset.keys())):
             raise ArchiveError(
                 f"nsq: option {option}: no number for topic {left[0].topic} on {left[0].nsqd}; -1 is the latest"
             )

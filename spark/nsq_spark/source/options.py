@@ -10,9 +10,9 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, Short
 
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.names import zone_of
-from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Names, Wanted
+from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Names, Requested
 from nsq_spark.archive.storage import Storage
-from nsq_spark.schema import COLUMNS, DDL
+from nsq_spark.schema import COLUMNS, ddl
 from nsq_spark.source.declaration import (
     TIME_ZONE,
     Option,
@@ -29,7 +29,7 @@ from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.types import parse_bool, parse_size
+from nsqd_py.settings.values import parse_bool, parse_size
 
 _SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
 _TASKS_OF_SMALL = 8
@@ -105,7 +105,7 @@ class ReadOptions:
     paths: Names
     storage: Storage
     hints: Hints
-    wanted: Wanted
+    requested: Requested
     skip_damaged: bool
     split_bytes: int | None
 
@@ -124,7 +124,7 @@ class WriteOptions(NamedTuple):
 def read_options(given: Texts, now_ns: int) -> ReadOptions:
     """Raises BadOption."""
     values = Values(given, READ_OPTIONS, prefixes=(HADOOP,))
-    wanted = Wanted(
+    requested = Requested(
         frozenset(values["topic"]) or None,
         values["topicPattern"],
         values.time("startTime", now_ns),
@@ -133,20 +133,22 @@ def read_options(given: Texts, now_ns: int) -> ReadOptions:
     hints = Hints(
         values["format"], values["defaultTopic"], values["topicFromName"] or "", values["fileTimeZone"] or ""
     )
-    found = archive_in(values, wanted, hints)
+    found = archive_in(values, requested, hints)
     if found is None:
         raise BadOption("nsq: option path: no path is given, as in load('/archive')")
-    check_wanted(wanted)
+    check_requested(requested)
     return found
 
 
-def archive_in(values: Values, wanted: Wanted, hints: Hints) -> ReadOptions | None:
+def archive_in(values: Values, requested: Requested, hints: Hints) -> ReadOptions | None:
     """Return the options of an archive; None if there is no path of one. Raises BadOption."""
     paths = values["paths"] or tuple(filter(None, [values["path"]]))
     settings = {_HADOOP_NAMES.get(name, name): value for name, value in values.with_prefix(HADOOP)}
     if not paths:
         return None
-    return ReadOptions(paths, Storage(settings), hints, wanted, values["skipDamaged"], values["splitBytes"])
+    return ReadOptions(
+        paths, Storage(settings), hints, requested, values["skipDamaged"], values["splitBytes"]
+    )
 
 
 def split_bytes(given: int | None, total_bytes: int) -> int:
@@ -156,10 +158,14 @@ def split_bytes(given: int | None, total_bytes: int) -> int:
     return given or min(DEFAULT_SPLIT_BYTES, max(_SMALLEST_SPLIT_BYTES, total_bytes // _TASKS_OF_SMALL))
 
 
-def check_wanted(wanted: Wanted) -> None:
+def check_requested(requested: Requested) -> None:
     with errors_of("topicPattern"):
-        wanted.has_topic("")
-    if wanted.start_ns is not None and wanted.end_ns is not None and wanted.start_ns >= wanted.end_ns:
+        requested.has_topic("")
+    if (
+        requested.start_ns is not None
+        and requested.end_ns is not None
+        and requested.start_ns >= requested.end_ns
+    ):
         raise BadOption("nsq: option endTime: it is not later than startTime, so nothing is in between")
 
 
@@ -202,14 +208,14 @@ def read_columns(schema: StructType) -> Names:
             what = (
                 f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
             )
-            raise BadOption(f"nsq: there is no column {what}; a schema is any of {DDL}")
+            raise BadOption(f"nsq: there is no column {what}; a schema is any of {ddl()}")
     if not schema.fields:
         raise BadOption("nsq: a schema without columns")
     return tuple(schema.fieldNames())
 
 
 class WriteColumns(NamedTuple):
-    """Places of columns; None where there is none."""
+    """Indexes of columns; None where there is none."""
 
     body: int
     topic: int | None
@@ -220,22 +226,22 @@ def write_columns(schema: StructType, topic: str) -> WriteColumns:
     """Return where the columns to publish are. The option `topic` takes precedence over the column; `value`, as in
     Kafka's sink, stands for `body`. Other columns are ignored, except those of Kafka's messages. Raises BadOption.
     """
-    places = {name: place for place, name in enumerate(schema.fieldNames())}
+    indexes = {name: index for index, name in enumerate(schema.fieldNames())}
     lost = {"headers"}
-    if "body" not in places and "value" in places:
-        places["body"] = places["value"]
+    if "body" not in indexes and "value" in indexes:
+        indexes["body"] = indexes["value"]
         lost |= {"key", "partition"}
-    lost &= places.keys()
+    lost &= indexes.keys()
     if lost:
         raise BadOption(f"nsq: column {min(lost)} cannot be published: NSQ's messages have none; drop it")
     for name, (words, kinds) in _TYPES.items():
-        field = schema[places[name]] if name in places else None
+        field = schema[indexes[name]] if name in indexes else None
         if field and not isinstance(field.dataType, kinds):
             raise BadOption(
                 f"nsq: column {field.name} is {field.dataType.simpleString()}, but has to be {words}"
             )
-    if "body" not in places:
-        raise BadOption(f"nsq: there is no column body among {', '.join(places)}: what is to be published?")
-    if not topic and "topic" not in places:
+    if "body" not in indexes:
+        raise BadOption(f"nsq: there is no column body among {', '.join(indexes)}: what is to be published?")
+    if not topic and "topic" not in indexes:
         raise BadOption("nsq: option topic is needed, or a column topic: where are the messages to go?")
-    return WriteColumns(places["body"], None if topic else places["topic"], places.get("defer_ms"))
+    return WriteColumns(indexes["body"], None if topic else indexes["topic"], indexes.get("defer_ms"))

@@ -21,14 +21,14 @@ from nsq_spark.source.live_options import (
     Counts,
     LiveOptions,
     LogKey,
-    Place,
+    Offset,
     Position,
     Positions,
     TopicOffset,
-    place_in,
+    offset_in,
     shares,
 )
-from nsq_spark.source.nsqds import Answers, Kept, LiveTopics, id_before, patiently, report_loss
+from nsq_spark.source.nsqds import Answers, LiveTopics, Retained, id_before, patiently, report_loss
 
 _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
@@ -36,7 +36,7 @@ _by_id = attrgetter("last_id")
 
 @dataclass(repr=False)
 class TopicPartition(InputPartition):
-    """Messages of a log between two places, and the columns to return."""
+    """Messages of a log between two positions, and the columns to return."""
 
     log: LogKey
     low: Position
@@ -69,12 +69,12 @@ class Planner:
         self._there: Answers = {}
         self._epochs: dict[tuple[str, int | None], LogKey] = {}
 
-    def kept(self, known: Iterable[LogKey] = (), *, of_all: bool) -> Answers:
-        """Return what each log keeps; see `LiveTopics.kept`."""
-        found = self.topics.kept(known, of_all=of_all)
-        for log, kept in found.items():
+    def retained(self, known: Iterable[LogKey] = (), *, of_all: bool) -> Answers:
+        """Return what each log keeps; see `LiveTopics.retained`."""
+        found = self.topics.retained(known, of_all=of_all)
+        for log, retained in found.items():
             before = self._there.get(log)
-            if self.history is None or (before and before.end.epoch == kept.end.epoch):
+            if self.history is None or (before and before.end.epoch == retained.end.epoch):
                 continue
             self.history.forget()  # the archive may have more of a topic that was deleted since then
             if before:
@@ -82,14 +82,14 @@ class Planner:
                     "nsq: topic %s on %s was deleted and created again: reading on in the new one", *log
                 )
         self._there |= found
-        self._know({log: kept.end for log, kept in found.items()})
+        self._know({log: retained.end for log, retained in found.items()})
         return found
 
     def missing_topics(self, there: Iterable[LogKey]) -> str:
-        """Return a sentence that names a wanted topic which neither an nsqd nor the archive has; "" if there is none."""
+        """Return a sentence that names a requested topic which neither an nsqd nor the archive has; "" if there is none."""
         options = self.options
         where = [*options.nsqds, *options.lookupds]
-        missing = set(options.wanted.topics or ()).difference(log.topic for log in there)
+        missing = set(options.requested.topics or ()).difference(log.topic for log in there)
         if options.archive:
             where += options.archive.paths
         if missing and self.history:
@@ -99,25 +99,25 @@ class Planner:
     # ---- where a query begins and ends
 
     def beginning(self, there: Answers) -> TopicOffset:
-        place = self.options.start
-        self.topics.check_named("startingOffsets", place, there)
-        begins = {log: self._beginning_of(log, kept) for log, kept in there.items()}
-        if self.history is None or place == LATEST:
+        offset = self.options.start
+        self.topics.check_named("startingOffsets", offset, there)
+        begins = {log: self._beginning_of(log, retained) for log, retained in there.items()}
+        if self.history is None or offset == LATEST:
             return TopicOffset(begins)
         self.history.forget()
         self._archived(begins, there)  # an archive that is not there yet: its logs join later
         for log, stretches in self.history.logs().items():
             if log not in there:
                 first = stretches[0].beginning
-                begins[log] = max(first, _at_time(place, first), key=_by_id)
+                begins[log] = max(first, _at_time(offset, first), key=_by_id)
         return TopicOffset(begins)
 
-    def _beginning_of(self, log: LogKey, kept: Kept) -> Position:
+    def _beginning_of(self, log: LogKey, retained: Retained) -> Position:
         option = "startingOffsets"
-        one = place_in(self.options.start, log)
+        one = offset_in(self.options.start, log)
         if self.history and one == EARLIEST:
-            return self._earliest(log, kept)
-        low = self.topics.place(option, one, log, kept)
+            return self._earliest(log, retained)
+        low = self.topics.position(option, one, log, retained)
         if not isinstance(one, dict) or one.get("seq", low.seq) >= low.seq:
             return low
         asked = one["seq"]
@@ -132,28 +132,28 @@ class Planner:
     def ending(self, start: TopicOffset, there: Answers) -> TopicOffset:
         """Return what a table reads from its beginning on."""
         option = "endingOffsets"
-        place = self.options.end
+        offset = self.options.end
         ends = dict(start.ends)
-        self.topics.check_named(option, place, there)
+        self.topics.check_named(option, offset, there)
         for log, low in start.ends.items():
-            one = place_in(place, log)
+            one = offset_in(offset, log)
             high = low
-            if log not in there and place != EARLIEST:
+            if log not in there and offset != EARLIEST:
                 end = self._archive.end(log) or low
-                high = min(end, _at_time(place, end), key=_by_id)
+                high = min(end, _at_time(offset, end), key=_by_id)
             elif log in there and one != EARLIEST:
-                high = self.topics.place(option, one, log, there[log])
+                high = self.topics.offset(option, one, log, there[log])
                 if high.count is None:  # it was dropped since then
                     there[log] = self.topics.read(log, seq=0)
             if low.is_before(high):
                 ends[log] = high
         return TopicOffset(ends)
 
-    def _earliest(self, log: LogKey, kept: Kept) -> Position:
-        """Return the place before the earliest message that the archive or else the log has."""
+    def _earliest(self, log: LogKey, retained: Retained) -> Position:
+        """Return the position before the earliest message that the archive or else the log has."""
         first = self._archive.beginning(log)
-        if first is None or (kept.end.count and not first.is_before(kept.first)):
-            return Position() if kept.first.count else kept.first
+        if first is None or (retained.end.count and not first.is_before(retained.first)):
+            return Position() if retained.first.count else retained.first
         if first.count:
             _log.warning(
                 "nsq: the archive of topic %s of %s begins later than the topic: it does not have the first %d messages",
@@ -193,7 +193,7 @@ class Planner:
         )
 
     def _stop(self, log: LogKey, begin: Position, there: Answers, target: Positions | None) -> Position:
-        """Return the place up to which a log is read: its end, or the end that it had when the query began."""
+        """Return the position up to which a log is read: its end, or the end that it had when the query began."""
         stop = there[log].end if log in there else begin
         asked = stop if target is None else target.get(log, begin)
         if asked.epoch == stop.epoch and asked.is_before(stop):
@@ -201,36 +201,36 @@ class Planner:
         return stop if begin.is_before(stop) else begin
 
     def _begins(self, before: TopicOffset, there: Answers) -> Positions:
-        """Return the places of logs in which the next batch does not begin where the last one ended."""
+        """Return the positions of logs in which the next batch does not begin where the last one ended."""
         found: Positions = {}
-        for log, kept in there.items():
+        for log, retained in there.items():
             low = before.ends.get(log)
             if low is None:
-                found[log] = self._joining(before, log, kept)
+                found[log] = self._joining(before, log, retained)
                 continue
-            is_another = low.epoch is not None and kept.end.epoch != low.epoch
-            is_cut = kept.end.epoch == low.epoch and kept.end.seq < low.seq
+            is_another = low.epoch is not None and retained.end.epoch != low.epoch
+            is_cut = retained.end.epoch == low.epoch and retained.end.seq < low.seq
             if self.history is None:
-                lost = kept.earliest_seq - low.seq
+                lost = retained.earliest_seq - low.seq
                 report_loss(self.options, log, low, lost, is_another=is_another or is_cut)
                 if is_another or is_cut or lost > 0:
                     found[log] = self.topics.read(log, seq=0).first
             elif is_cut:
                 report_loss(self.options, log, low, 0, is_another=True)
-                found[log] = replace(low, count=kept.end.count)
+                found[log] = replace(low, count=retained.end.count)
         return found
 
-    def _joining(self, before: TopicOffset, log: LogKey, kept: Kept) -> Position:
+    def _joining(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position:
         """Return where a new log begins: where the query left it under another name of its nsqd, or at its earliest message."""
         if self.history is None:
             return self.topics.read(log, seq=0).first
         names = self.topics.names_of(log.nsqd)
         left = [
-            place
-            for other, place in before.ends.items()
-            if other.topic == log.topic and (other.nsqd in names or place.epoch == kept.end.epoch)
+            position
+            for other, position in before.ends.items()
+            if other.topic == log.topic and (other.nsqd in names or position.epoch == retained.end.epoch)
         ]
-        return max(left, key=_by_id) if left else self._earliest(log, kept)
+        return max(left, key=_by_id) if left else self._earliest(log, retained)
 
     # ---- the archive
 
@@ -240,9 +240,10 @@ class Planner:
         return self.history
 
     def _archived(self, lows: Positions, there: Answers) -> Positions:
-        """Return the places up to which messages are read from the archive, which has all of them.
+        """Return the positions up to which messages are read from the archive, which has all of them.
 
-        In `lows`, places that the log keeps get their numbers, and logs that need an archive which is not there yet are removed.
+        In `lows`, positions that the log keeps get their numbers, and logs that need an archive which is not there yet are
+        removed.
         """
         found: Positions = {}
         for log, low in lows.items():
@@ -261,25 +262,25 @@ class Planner:
         return found
 
     def _archived_up_to(self, log: LogKey, low: Position, there: Answers) -> Position | None:
-        """Return the place up to which messages behind `low` are read from the archive; None if the log has all of them.
+        """Return the position up to which messages behind `low` are read from the archive; None if the log has all of them.
 
         If it is not known how many messages are before `low`, `there` then has what the log keeps behind it.
         """
         if self.history is None:
             return None
-        kept = there.get(log)
-        if kept and low.count is None:
-            there[log] = kept = self.topics.read(log, id=low.last_id)
-            if kept.first.seq > kept.earliest_seq:
+        retained = there.get(log)
+        if retained and low.count is None:
+            there[log] = retained = self.topics.read(log, id=low.last_id)
+            if retained.first.seq > retained.earliest_seq:
                 return None
-        high = kept.first if kept else low
-        if kept is None or kept.is_empty:  # all that is elsewhere is older
+        high = retained.first if retained else low
+        if retained is None or retained.is_empty:  # all that is elsewhere is older
             high = max(high, self.history.end(log) or high, key=_by_id)
         is_same = low.count is not None and (low.count, low.epoch) == (high.count, high.epoch)
         return high if low.is_before(high) and not is_same else None
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
-        """Report messages between two places that the archive does not have, after looking for new files."""
+        """Report messages between two positions that the archive does not have, after looking for new files."""
         ended = self._there[log].ended if log in self._there else ()
         for _ in range(2):
             lost = self._archive.missing(log, low, high, partial(self._count_at, log), ended)
@@ -290,8 +291,8 @@ class Planner:
 
     def _count_at(self, log: LogKey, message_id: int) -> int | None:
         """Return how many messages a log has up to an id; None if it does not keep that message."""
-        kept = self._there.get(log)
-        if kept is None or kept.is_empty or message_id <= kept.first.last_id:
+        retained = self._there.get(log)
+        if retained is None or retained.is_empty or message_id <= retained.first.last_id:
             return None
         answer = self.topics.read(log, id=message_id)
         # It may have been dropped by now.
@@ -299,8 +300,8 @@ class Planner:
 
     # ---- whose the messages in the archive are
 
-    def _know(self, places: Positions) -> None:
-        self._epochs |= {(log.topic, place.epoch): log for log, place in places.items()}
+    def _know(self, positions: Positions) -> None:
+        self._epochs |= {(log.topic, position.epoch): log for log, position in positions.items()}
 
     def _owners(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
         """Return the log of each topic and nsqd in the archive, itself if it is gone. Raises ArchiveError if it may be down."""
@@ -383,6 +384,6 @@ class Planner:
         return list(pairwise([low, *inner, high]))
 
 
-def _at_time(place: Place, otherwise: Position) -> Position:
-    """Return the place before the first message of a time; another one if it is no time."""
-    return Position(id_before(place), None, None) if isinstance(place, int) else otherwise
+def _at_time(offset: Offset, otherwise: Position) -> Position:
+    """Return the position before the first message of a time; another one if it is no time."""
+    return Position(id_before(offset), None, None) if isinstance(offset, int) else otherwise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gevent
 
-from nsqd_py.net.http.answers import MOST_RUNNING, MOST_UNREAD_BYTES, MOST_UNREAD_OF_ADDRESS, ResponseLimiter
+from nsqd_py.net.http.limiter import MOST_RUNNING, MOST_UNREAD_BYTES, MOST_UNREAD_OF_ADDRESS, ResponseLimiter
 
 PEER = "192.0.2.1:5000"
 OTHER = "192.0.2.2:5000"

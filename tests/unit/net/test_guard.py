@@ -15,7 +15,7 @@ import gevent
 import pytest
 
 from nsqd_py.net.http import guard as guard_module
-from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
+from nsqd_py.net.http.failures import TOO_MANY_LOGINS, UNAUTHORIZED
 from nsqd_py.net.http.guard import (
     FORGOTTEN_S,
     FREE_FAILURES,

@@ -14,7 +14,7 @@ from nsqd_py.net.http.client import parse_url
 from nsqd_py.net.http.guard import read_credentials
 from nsqd_py.server.options import NSQD
 from nsqd_py.settings.flags import from_environment, read_config
-from nsqd_py.settings.types import read_secret
+from nsqd_py.settings.values import read_secret
 from nsqd_py.standby.group import secrets
 
 MARK = b"\xef\xbb\xbf"

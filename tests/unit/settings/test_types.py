@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.server.options import NSQD
-from nsqd_py.settings.types import parse_size
+from nsqd_py.settings.values import parse_size
 
 
 @pytest.mark.parametrize(

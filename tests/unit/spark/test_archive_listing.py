@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow")
 from nsq_spark.archive.listing import Hints, list_files, survey
 from nsq_spark.archive.names import time_in, zone_of
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, Format, Wanted, plan_splits
+from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, Format, Requested, plan_splits
 from nsq_spark.archive.storage import Storage, local_path
 from nsq_tools.to_file.output import ManifestEntry, add_to_manifest
 from nsqd_py.settings.durations import parse_time
@@ -173,7 +173,7 @@ def test_what_is_not_there(tmp_path: Path, path: str, topics: tuple[str, ...], t
     )
     (tmp_path / "empty").mkdir()
     with pytest.raises(ArchiveError, match=text) if text else nullcontext():
-        list_files([str(tmp_path / path)], Storage(), None, Wanted(frozenset(topics) or None))
+        list_files([str(tmp_path / path)], Storage(), None, Requested(frozenset(topics) or None))
 
 
 def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_way_back_from_a_symbolic_link(
 
 # ---- the manifest of nsq-to-file leaves files out before they are opened, and never one that may hold what is wanted
 
-EARLY = Wanted(start_ns=BASE_NS, end_ns=BASE_NS + 100)
+EARLY = Requested(start_ns=BASE_NS, end_ns=BASE_NS + 100)
 
 
 def entry(file: Path, topic: str = "orders", **changes: Any) -> ManifestEntry:
@@ -359,26 +359,26 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def read_from(directory: Path, wanted: Wanted, hints: Hints | None = None) -> int:
-    splits = plan_splits(survey([str(directory)], Storage(), hints, wanted).files, wanted=wanted)
-    return sum(chunk.count for split in splits for chunk in read(split, Storage(), wanted))
+def read_from(directory: Path, requested: Requested, hints: Hints | None = None) -> int:
+    splits = plan_splits(survey([str(directory)], Storage(), hints, requested).files, requested=requested)
+    return sum(chunk.count for split in splits for chunk in read(split, Storage(), requested))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "names", "count"),
+    ("requested", "names", "count"),
     [
         (EARLY, ["clicks", "early"], 200),
-        (Wanted(frozenset({"orders"})), ["early", "late"], 200),
-        (Wanted(topic_pattern="^cl"), ["clicks"], 100),
-        (Wanted(frozenset({"orders"}), start_ns=BASE_NS + 150), ["late"], 50),
-        (Wanted(frozenset({"none"})), [], 0),
-        (Wanted(), ["clicks", "early", "late"], 300),
+        (Requested(frozenset({"orders"})), ["early", "late"], 200),
+        (Requested(topic_pattern="^cl"), ["clicks"], 100),
+        (Requested(frozenset({"orders"}), start_ns=BASE_NS + 150), ["late"], 50),
+        (Requested(frozenset({"none"})), [], 0),
+        (Requested(), ["clicks", "early", "late"], 300),
     ],
 )
 def test_only_files_that_may_hold_something_are_opened(
-    archive: Path, opened: list[str], wanted: Wanted, names: list[str], count: int
+    archive: Path, opened: list[str], requested: Requested, names: list[str], count: int
 ) -> None:
-    assert read_from(archive, wanted) == count
+    assert read_from(archive, requested) == count
     assert sorted(set(opened) - {"_nsq_manifest", "_manifest.jsonl"}) == [f"{name}.framed" for name in names]
     assert opened.count("_nsq_manifest") == 1
 
@@ -388,7 +388,7 @@ def test_a_manifest_above_directories(archive: Path, opened: list[str]) -> None:
     directory.mkdir(parents=True)
     path = (archive / "late.framed").rename(directory / "late.framed")
     add_to_manifest(archive, entry(path, path="orders/2023/late.framed", first_timestamp=BASE_NS + 100))
-    assert read_from(path.parent, Wanted(frozenset({"clicks"}))) == 0
+    assert read_from(path.parent, Requested(frozenset({"clicks"}))) == 0
     assert opened == ["_nsq_manifest"]
 
 
@@ -406,7 +406,7 @@ def test_a_file_that_the_manifest_does_not_describe_is_opened(archive: Path, cha
     path = archive / "late.framed"
     (archive / "_nsq_manifest").unlink()
     add_to_manifest(archive, entry(path, **{"last_timestamp": BASE_NS, **changes}))
-    assert read_from(path, Wanted(start_ns=BASE_NS + 100)) == 100
+    assert read_from(path, Requested(start_ns=BASE_NS + 100)) == 100
 
 
 def test_parts_of_a_file_that_was_appended_to(archive: Path, opened: list[str]) -> None:
@@ -414,14 +414,14 @@ def test_parts_of_a_file_that_was_appended_to(archive: Path, opened: list[str]) 
     size = path.stat().st_size
     (archive / "_nsq_manifest").unlink()
     add_to_manifest(archive, entry(path, bytes=size - 50))
-    assert read_from(path, Wanted(frozenset({"clicks"}))) == 0
+    assert read_from(path, Requested(frozenset({"clicks"}))) == 0
     assert "late.framed" in opened
     opened.clear()
     add_to_manifest(archive, entry(path, offset=size - 50, bytes=50))
-    assert read_from(path, Wanted(frozenset({"clicks"}))) == 0
+    assert read_from(path, Requested(frozenset({"clicks"}))) == 0
     assert "late.framed" not in opened
     add_to_manifest(archive, entry(path, bytes=size - 50))  # a new file of the same name
-    assert read_from(path, Wanted(frozenset({"clicks"}))) == 0
+    assert read_from(path, Requested(frozenset({"clicks"}))) == 0
     assert "late.framed" in opened
 
 
@@ -431,7 +431,7 @@ def test_the_manifest_of_an_earlier_version_is_read_too(archive: Path, opened: l
     path.rename(archive / "_manifest.jsonl").write_bytes(b"".join(lines[:1]))
     path.write_bytes(b"".join(lines[1:]))
     with pytest.raises(ArchiveError, match=r"there is no topic none in .*; there are clicks, orders$"):
-        list_files([str(archive)], Storage(), None, Wanted(frozenset({"none"})))
+        list_files([str(archive)], Storage(), None, Requested(frozenset({"none"})))
     assert sorted(opened) == ["_manifest.jsonl", "_nsq_manifest"]
 
 
@@ -457,13 +457,13 @@ def at(text: str) -> int:
     return parse_time(text, 0)
 
 
-def bodies(directory: Path, wanted: Wanted | None = None, hints: Hints | None = None) -> list[bytes]:
+def bodies(directory: Path, requested: Requested | None = None, hints: Hints | None = None) -> list[bytes]:
     storage = Storage()
-    splits = plan_splits(survey([str(directory)], storage, hints).files, wanted=wanted)
+    splits = plan_splits(survey([str(directory)], storage, hints).files, requested=requested)
     return [
         body
         for split in splits
-        for chunk in read(split, storage, wanted)
+        for chunk in read(split, storage, requested)
         for body in chunk.bodies.to_pylist()
     ]
 
@@ -531,24 +531,26 @@ def test_files_of_lines_are_taken_by_the_hours_in_their_names(tmp_path: Path) ->
         (tmp_path / f"orders.host.2024-01-31_{hour}.log").write_bytes(b"%d\n" % hour)
     noon = at("2024-01-31T12:00:00Z")
     in_utc = Hints(time_zone="UTC")
-    assert bodies(tmp_path, Wanted(start_ns=noon, end_ns=noon + HOUR_NS), in_utc) == [b"12"]
-    assert bodies(tmp_path, Wanted(start_ns=noon - 1, end_ns=noon + 1), in_utc) == [b"11", b"12"]
-    assert bodies(tmp_path, Wanted(start_ns=noon + HOUR_NS), in_utc) == [b"13", b"14"]
-    in_rome = bodies(tmp_path, Wanted(start_ns=noon, end_ns=noon + HOUR_NS), Hints(time_zone="Europe/Rome"))
+    assert bodies(tmp_path, Requested(start_ns=noon, end_ns=noon + HOUR_NS), in_utc) == [b"12"]
+    assert bodies(tmp_path, Requested(start_ns=noon - 1, end_ns=noon + 1), in_utc) == [b"11", b"12"]
+    assert bodies(tmp_path, Requested(start_ns=noon + HOUR_NS), in_utc) == [b"13", b"14"]
+    in_rome = bodies(
+        tmp_path, Requested(start_ns=noon, end_ns=noon + HOUR_NS), Hints(time_zone="Europe/Rome")
+    )
     assert in_rome == [b"13"]
 
 
 def test_a_time_of_files_that_tell_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "orders.log").write_bytes(b"1\n")
-    assert bodies(tmp_path, Wanted()) == [b"1"]
+    assert bodies(tmp_path, Requested()) == [b"1"]
     with pytest.raises(
         ArchiveError, match=r"orders\.log: files of lines keep no times.* no hour such as 2024-01-31_13"
     ):
-        bodies(tmp_path, Wanted(start_ns=1))
-    assert bodies(tmp_path, Wanted(frozenset(("other",)), start_ns=1)) == []
+        bodies(tmp_path, Requested(start_ns=1))
+    assert bodies(tmp_path, Requested(frozenset(("other",)), start_ns=1)) == []
 
 
 def test_a_time_in_the_manifest_that_is_zero(tmp_path: Path) -> None:
     path = finished_file(tmp_path, "orders.log", b"1\n", first_timestamp=0, last_timestamp=0)
-    assert bodies(tmp_path, Wanted(end_ns=1)) == [b"1"]
-    assert bodies(path, Wanted(start_ns=1)) == []
+    assert bodies(tmp_path, Requested(end_ns=1)) == [b"1"]
+    assert bodies(path, Requested(start_ns=1)) == []

@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 from nsq_spark.archive.listing import Hints, list_files, survey
 from nsq_spark.archive.names import time_in, topics_in, zone_of
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import ArchiveError, Wanted, plan_splits
+from nsq_spark.archive.splits import ArchiveError, Requested, plan_splits
 from nsq_spark.archive.storage import Storage
 from nsqd_py.settings.durations import parse_time
 from tests.support.archives import BASE_NS, finished_file
@@ -34,17 +34,17 @@ def without_manifest(directory: Path, **files: bytes) -> None:
         path.write_bytes(data)
 
 
-def topics(*paths: Path, hints: Hints | None = None, wanted: Wanted | None = None) -> list[str]:
-    infos = list_files(list(map(str, paths)), Storage(), hints, wanted)
+def topics(*paths: Path, hints: Hints | None = None, requested: Requested | None = None) -> list[str]:
+    infos = list_files(list(map(str, paths)), Storage(), hints, requested)
     return [info.topic for info in infos if not info.is_unwanted]
 
 
-def bodies(directory: Path, wanted: Wanted | None = None, hints: Hints | None = None) -> list[bytes]:
-    splits = plan_splits(list_files([str(directory)], Storage(), hints, wanted), wanted=wanted)
+def bodies(directory: Path, requested: Requested | None = None, hints: Hints | None = None) -> list[bytes]:
+    splits = plan_splits(list_files([str(directory)], Storage(), hints, requested), requested=requested)
     return [
         body
         for split in splits
-        for chunk in read(split, Storage(), wanted)
+        for chunk in read(split, Storage(), requested)
         for body in chunk.bodies.to_pylist()
     ]
 
@@ -95,12 +95,12 @@ def test_the_topic_of_the_manifest_wins_over_the_name(tmp_path: Path) -> None:
     lines_of(tmp_path, "orders.us", US, b"us\n")
     lines_of(tmp_path, "clicks", "orders.2026-11-28_20.log", b"click\n")
     assert topics(tmp_path) == ["clicks", "orders.eu", "orders.us"]
-    assert bodies(tmp_path, Wanted(frozenset({"orders.us"}))) == [b"us"]
-    assert bodies(tmp_path, Wanted(topic_pattern=r"^orders\.")) == [b"eu", b"us"]
+    assert bodies(tmp_path, Requested(frozenset({"orders.us"}))) == [b"us"]
+    assert bodies(tmp_path, Requested(topic_pattern=r"^orders\.")) == [b"eu", b"us"]
     with pytest.raises(
         ArchiveError, match=r"there is no topic orders in .*; there are clicks, orders\.eu, orders\.us$"
     ):
-        topics(tmp_path, wanted=Wanted(frozenset({"orders"})))
+        topics(tmp_path, requested=Requested(frozenset({"orders"})))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_file_that_the_manifest_does_not_describe_wholly_has_its_topic_too(tmp
     path = lines_of(tmp_path, "orders.eu", ORDERS, b"eu\n")
     path.write_bytes(b"eu\nmore\n")
     assert topics(path) == ["orders.eu"]
-    assert bodies(tmp_path, Wanted(frozenset({"orders.eu"}))) == [b"eu", b"more"]
+    assert bodies(tmp_path, Requested(frozenset({"orders.eu"}))) == [b"eu", b"more"]
 
 
 def test_lines_of_two_topics_in_one_file(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_lines_of_two_topics_in_one_file(tmp_path: Path) -> None:
     ):
         topics(tmp_path)
     lines_of(tmp_path, "clicks", "clicks.log", b"1\n")
-    assert bodies(tmp_path, Wanted(frozenset({"clicks"}))) == [b"1"]
+    assert bodies(tmp_path, Requested(frozenset({"clicks"}))) == [b"1"]
     assert topics(tmp_path, hints=Hints(topic="both")) == ["both", "both"]
 
 
@@ -138,7 +138,7 @@ def test_what_the_user_says_goes_before_the_manifest(tmp_path: Path) -> None:
     assert topics(path, hints=Hints(topic_from_name=r"(?P<topic>web\d)")) == ["web1"]
     assert topics(path, hints=Hints(topic_from_name=r"(?P<topic>shop\d)")) == ["orders.eu"]
     assert topics(path, hints=Hints(format="lines")) == ["orders.eu"]
-    assert bodies(path, Wanted(frozenset({"x"})), Hints(topic="x")) == [b"eu"]
+    assert bodies(path, Requested(frozenset({"x"})), Hints(topic="x")) == [b"eu"]
 
 
 # ---- names alone, as Go's nsq_to_file leaves them
@@ -162,15 +162,15 @@ def test_a_topic_by_name_decides_where_it_can(tmp_path: Path) -> None:
     """The longest of the topics is the one that nsq_to_file's default name has."""
     without_manifest(tmp_path, **{ORDERS: b"eu\n", US: b"us\n", "orders.web1.2026-11-28_20.log": b"all\n"})
     with pytest.raises(ArchiveError, match="fits the topics orders, orders.us"):
-        bodies(tmp_path, Wanted(frozenset({"orders.eu", "orders"})))
-    assert bodies(tmp_path, Wanted(frozenset({"orders.eu", "orders.us"}))) == [b"eu", b"us"]
-    assert bodies(tmp_path / ORDERS, Wanted(frozenset({"orders.eu"}))) == [b"eu"]
+        bodies(tmp_path, Requested(frozenset({"orders.eu", "orders"})))
+    assert bodies(tmp_path, Requested(frozenset({"orders.eu", "orders.us"}))) == [b"eu", b"us"]
+    assert bodies(tmp_path / ORDERS, Requested(frozenset({"orders.eu"}))) == [b"eu"]
     with pytest.raises(ArchiveError, match="fits the topics orders, orders.eu"):
-        bodies(tmp_path, Wanted(frozenset({"orders"})))
+        bodies(tmp_path, Requested(frozenset({"orders"})))
     with pytest.raises(ArchiveError, match="fits the topics orders, orders.eu"):
-        bodies(tmp_path, Wanted(topic_pattern="orders"))
+        bodies(tmp_path, Requested(topic_pattern="orders"))
     without_manifest(tmp_path, **{"clicks.web1.2026-11-28_20.log": b"click\n"})
-    assert bodies(tmp_path, Wanted(topic_pattern="^cl")) == [b"click"]
+    assert bodies(tmp_path, Requested(topic_pattern="^cl")) == [b"click"]
 
 
 def test_directories_with_the_names_of_topics(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def at(text: str) -> int:
     return parse_time(text, 0)
 
 
-def between(first: str, end: str) -> Wanted:
-    return Wanted(start_ns=at(first), end_ns=at(end))
+def between(first: str, end: str) -> Requested:
+    return Requested(start_ns=at(first), end_ns=at(end))
 
 
 def hourly(directory: Path, hours: range, zone_h: int) -> None:
@@ -288,10 +288,10 @@ def test_without_a_zone_a_name_is_of_any_zone(
 ) -> None:
     without_manifest(tmp_path, **{"orders.web1.2026-11-21_12.log": b"1\n"})
     day, _, number = hour.partition("T")
-    wanted = between(f"{day}T{number}:00:00Z", f"{day}T{number}:59:59Z")
-    assert bodies(tmp_path, wanted) == ([b"1"] if is_read else [])
+    requested = between(f"{day}T{number}:00:00Z", f"{day}T{number}:59:59Z")
+    assert bodies(tmp_path, requested) == ([b"1"] if is_read else [])
     assert ("fileTimeZone" in caplog.text) == is_read
-    assert bodies(tmp_path, wanted, Hints(time_zone="UTC")) == ([b"1"] if number == "12" else [])
+    assert bodies(tmp_path, requested, Hints(time_zone="UTC")) == ([b"1"] if number == "12" else [])
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_what_was_found_of_files_in_doubt(tmp_path: Path) -> None:
     without_manifest(
         tmp_path, **{"orders.web1.2026-11-21_12.log": b"1\n", "orders.web1.2026-11-21_13.log": b"1\n"}
     )
-    wanted = between("2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z")
-    assert survey([str(tmp_path)], Storage(), None, wanted).in_any_zone == 2
+    requested = between("2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z")
+    assert survey([str(tmp_path)], Storage(), None, requested).in_any_zone == 2
     assert survey([str(tmp_path)], Storage()).in_any_zone == 0
-    assert survey([str(tmp_path)], Storage(), Hints(time_zone="UTC"), wanted).in_any_zone == 0
+    assert survey([str(tmp_path)], Storage(), Hints(time_zone="UTC"), requested).in_any_zone == 0

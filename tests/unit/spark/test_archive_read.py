@@ -22,7 +22,7 @@ pytest.importorskip("pyarrow")
 
 from nsq_spark import schema
 from nsq_spark.archive.chunk import Payload
-from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, Skipped, Split, Wanted
+from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, Requested, Skipped, Split
 from nsqd_py.diskqueue.messages import encode_messages
 from nsqd_py.diskqueue.records import FileHeader
 from nsqd_py.stores.files import LocalFile
@@ -64,7 +64,7 @@ def test_the_table_has_the_declared_columns(tmp_path: Path) -> None:
     (chunk,) = chunks_of(splits_of(path))
     table = chunk.arrow()
     assert table.schema == schema.arrow_schema()
-    assert schema.DDL == (
+    assert schema.ddl() == (
         "topic STRING, channel STRING, timestamp TIMESTAMP, timestamp_ns BIGINT, id STRING, attempts INT, body BINARY, "
         "nsqd STRING, file STRING, position BIGINT"
     )
@@ -139,7 +139,7 @@ def test_ids_that_are_no_text(tmp_path: Path) -> None:
 def test_a_pattern_that_is_none(tmp_path: Path) -> None:
     path = written(tmp_path, "x.framed", framed([messages(1)]))
     with pytest.raises(ArchiveError, match=r"the topic pattern '\(' is no regular expression"):
-        read_messages(splits_of(path), Wanted(topic_pattern="("))
+        read_messages(splits_of(path), Requested(topic_pattern="("))
 
 
 def test_bodies_outside_of_a_range_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_bodies_outside_of_a_range_are_not_read(tmp_path: Path, monkeypatch: pyt
 
     splits = splits_of(log.write(tmp_path))
     monkeypatch.setattr(LocalFile, "read_at", counted)
-    found = read_messages(splits, Wanted(start_ns=BASE_NS + 7, end_ns=BASE_NS + 9))
+    found = read_messages(splits, Requested(start_ns=BASE_NS + 7, end_ns=BASE_NS + 9))
     assert [message.known_ns - BASE_NS for message in found] == [7, 8]
     assert read_bytes < 40 * 70_000 + 2 * 200_000
 
@@ -426,7 +426,7 @@ def test_texts_of_others_that_are_no_utf_8(tmp_path: Path, kind: pa.DataType) ->
         Message(b"2", "t", "t", None, None, None, "t"),
         Message(b"3", "orders", None, None, None, None, None),
     ]
-    assert [one.body for one in read_messages(splits_of(path), Wanted(topics=frozenset(["t"])))] == [b"2"]
+    assert [one.body for one in read_messages(splits_of(path), Requested(topics=frozenset(["t"])))] == [b"2"]
 
 
 def _as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -454,8 +454,8 @@ def test_rows_of_groups(tmp_path: Path) -> None:
         splits = splits_of(path, split_bytes)
         rows = [row for chunk in chunks_of(splits) for row in chunk.positions.tolist()]
         assert rows == list(range(1000))
-    wanted = Wanted(start_ns=BASE_NS + 250, end_ns=BASE_NS + 330)
-    assert [one.body for one in read_messages(splits_of(path, 5000), wanted)] == columns["body"][250:330]
+    requested = Requested(start_ns=BASE_NS + 250, end_ns=BASE_NS + 330)
+    assert [one.body for one in read_messages(splits_of(path, 5000), requested)] == columns["body"][250:330]
 
 
 def unlike(count: int) -> list[Message]:
@@ -480,10 +480,11 @@ def unlike(count: int) -> list[Message]:
     [("body",), ("position",), ("nsqd", "file"), ("timestamp", "attempts"), ("id", "topic", "channel")],
 )
 @pytest.mark.parametrize(
-    "wanted", [Wanted(), Wanted(topics=frozenset("u")), Wanted(start_ns=BASE_NS + 5, end_ns=BASE_NS + 80)]
+    "requested",
+    [Requested(), Requested(topics=frozenset("u")), Requested(start_ns=BASE_NS + 5, end_ns=BASE_NS + 80)],
 )
 def test_columns_are_the_same_without_others(
-    tmp_path: Path, name: str, columns: tuple[str, ...], wanted: Wanted
+    tmp_path: Path, name: str, columns: tuple[str, ...], requested: Requested
 ) -> None:
     documents = [
         {**one._asdict(), "body": one.body.decode(), "timestamp": one.timestamp_ns} for one in unlike(100)
@@ -494,8 +495,10 @@ def test_columns_are_the_same_without_others(
         path = table_file(
             tmp_path, {"body": pa.array([one.body for one in unlike(100)])} | columns_of(documents)
         )
-    rows = [row for chunk in chunks_of(splits_of(path), wanted) for row in chunk.arrow(columns).to_pylist()]
-    few = replace(wanted, columns=frozenset(columns))
+    rows = [
+        row for chunk in chunks_of(splits_of(path), requested) for row in chunk.arrow(columns).to_pylist()
+    ]
+    few = replace(requested, columns=frozenset(columns))
     assert [
         row for chunk in chunks_of(splits_of(path), few) for row in chunk.arrow(columns).to_pylist()
     ] == rows
@@ -516,15 +519,15 @@ def test_damage_in_a_column_that_is_not_needed_is_not_found(tmp_path: Path) -> N
     data = bytearray(path.read_bytes())
     data[data.index(b"%064d" % 1500)] ^= 1
     path.write_bytes(data)
-    (chunk,) = chunks_of(splits_of(path), Wanted(columns=frozenset(["position"])))
+    (chunk,) = chunks_of(splits_of(path), Requested(columns=frozenset(["position"])))
     assert chunk.positions.tolist() == list(range(3000))
     with pytest.raises(DamagedArchive, match="rows 0 to 2999 cannot be read"):
-        list(chunks_of(splits_of(path), Wanted(columns=frozenset(["body"]))))
+        list(chunks_of(splits_of(path), Requested(columns=frozenset(["body"]))))
 
 
 def test_a_row_without_a_body_is_found_whatever_columns_are_needed(tmp_path: Path) -> None:
     path = table_file(tmp_path, {"body": [b"a", None, b"c"], "attempts": [1, 2, 3]})
-    few = Wanted(columns=frozenset(["attempts"]))
+    few = Requested(columns=frozenset(["attempts"]))
     with pytest.raises(DamagedArchive, match="there are rows without a body"):
         list(chunks_of(splits_of(path), few))
     (chunk,) = chunks_of(splits_of(path), few, Damage("skip"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 
 from nsq_spark.archive.listing import base_of, compiled_glob, is_glob
-from nsq_spark.archive.splits import Compression, FileInfo, Format, Split, Wanted, pack, plan_splits
+from nsq_spark.archive.splits import Compression, FileInfo, Format, Requested, Split, pack, plan_splits
 
 MIB = 1 << 20
 
@@ -46,9 +46,9 @@ def test_files_of_other_topics_are_not_read() -> None:
         info("lines", 9, Format.LINES, topic="clicks"),
         info("framed", 9, topic="clicks"),  # that is only its name
     ]
-    wanted = Wanted(topics=frozenset({"orders"}))
-    assert [split.path for split in plan_splits(files, MIB, wanted)] == ["log", "framed"]
-    assert [split.path for split in plan_splits(files, MIB, Wanted(topic_pattern="^cl"))] == [
+    requested = Requested(topics=frozenset({"orders"}))
+    assert [split.path for split in plan_splits(files, MIB, requested)] == ["log", "framed"]
+    assert [split.path for split in plan_splits(files, MIB, Requested(topic_pattern="^cl"))] == [
         "lines",
         "framed",
     ]

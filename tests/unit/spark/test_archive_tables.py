@@ -21,7 +21,7 @@ from pyiceberg.table import StaticTable
 
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import ArchiveError, Wanted, plan_splits
+from nsq_spark.archive.splits import ArchiveError, Requested, plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_tools.cat.files import NoMessages, files_of
 from nsq_tools.to_file.destinations import check_table, commit
@@ -90,14 +90,14 @@ ALL = [f"{topic}{number}".encode() for topic in ("orders", "payments") for numbe
 
 
 def by_spark_readers(
-    *paths: str, storage: Storage | None = None, wanted: Wanted | None = None
+    *paths: str, storage: Storage | None = None, requested: Requested | None = None
 ) -> list[bytes]:
     storage = storage or Storage()
-    splits = plan_splits(list_files(paths, storage, wanted=wanted), wanted=wanted)
+    splits = plan_splits(list_files(paths, storage, requested=requested), requested=requested)
     return sorted(
         body
         for split in splits
-        for chunk in read(split, storage, wanted)
+        for chunk in read(split, storage, requested)
         for body in chunk.bodies.to_pylist()
     )
 
@@ -134,7 +134,7 @@ def test_rewritten_rows_are_read_once(flag: str, archive: MakeTable) -> None:
     assert sorted(table.arrow()["body"].to_pylist()) == LEFT
     for path in table.root, f"{table.root}/", str(Path(table.root).parent):
         assert by_spark_readers(path) == by_nsq_cat(path) == LEFT
-    assert by_spark_readers(table.root, wanted=Wanted(topics=frozenset(["orders"]))) == [
+    assert by_spark_readers(table.root, requested=Requested(topics=frozenset(["orders"]))) == [
         b"orders0",
         b"orders2",
     ]

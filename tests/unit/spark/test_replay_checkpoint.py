@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import Wanted
+from nsq_spark.archive.splits import Requested
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import PublishCounts
 from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
@@ -66,7 +66,7 @@ def archive(tmp_path: Path) -> Path:
     [
         ("where", lambda job: replace(job, selection=Selection(where="attempts > 1"))),
         ("limit", lambda job: replace(job, selection=Selection(limit=3))),
-        ("topics", lambda job: replace(job, selection=Selection(Wanted(frozenset(("orders",)))))),
+        ("topics", lambda job: replace(job, selection=Selection(Requested(frozenset(("orders",)))))),
         ("nsqd addresses", lambda job: replace(job, destination=Destination(("other:1",)))),
         ("order", lambda job: replace(job, by_time=True)),
     ],
@@ -79,12 +79,12 @@ def test_another_jobs_checkpoint_is_refused(archive: Path, name: str, other: Cal
 
 
 def test_the_first_run_decides_times_types_and_sizes(archive: Path) -> None:
-    first = opened(job_of(archive, wanted=Wanted(start_ns=1000), start_text="-2h"), archive)
+    first = opened(job_of(archive, requested=Requested(start_ns=1000), start_text="-2h"), archive)
     first.remember_schema("a INT")
     first.close()
     write_framed(archive / ARCHIVE, messages(50))
-    again = opened(job_of(archive, wanted=Wanted(start_ns=5000), start_text="-2h"), archive)
-    assert (again.job.selection.wanted.start_ns, again.job.selection.json_schema) == (1000, "a INT")
+    again = opened(job_of(archive, requested=Requested(start_ns=5000), start_text="-2h"), archive)
+    assert (again.job.selection.requested.start_ns, again.job.selection.json_schema) == (1000, "a INT")
     nsqd = PlayedNsqd()
     replayed(again.job, again.files, nsqd, again)
     assert sorted(nsqd.bodies) == [message.body for message in messages(30)]

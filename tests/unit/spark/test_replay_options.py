@@ -63,7 +63,7 @@ def test_a_selection() -> None:
         "--limit=7",
         "--dedupe=body",
     ).selection
-    wanted = found.wanted
+    wanted = found.requested
     assert (wanted.topics, wanted.topic_pattern) == (frozenset("ab"), "^c")
     assert (wanted.start_ns, wanted.end_ns) == (NOW_NS - 3600 * 10**9, NOW_NS)
     assert (found.start_text, found.end_text) == ("-1h", "1700000000")

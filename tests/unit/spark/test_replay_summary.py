@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
+from nsq_spark.archive.splits import FileInfo, Format, Requested, Skipped
 from nsq_spark.publisher import PublishCounts
 from nsq_spark.replay import summary
 from nsq_spark.replay.checkpoint import open_checkpoint
@@ -42,7 +42,7 @@ def outcome(possible_duplicates: int = 0, **parts: Any) -> Outcome:
 
 
 def test_a_plan_names_what_is_sent_and_how(tmp_path: Path) -> None:
-    selection = Selection(Wanted(frozenset(("b", "a\x1b")), "^c", BASE_NS), "a = 1")
+    selection = Selection(Requested(frozenset(("b", "a\x1b")), "^c", BASE_NS), "a = 1")
     destination = Destination(("127.0.0.1:4150",), topic_map=(("b", "x"),), to_topic="y")
     assert planned(tmp_path, selection=selection, destination=destination).splitlines() == [
         "replay",
@@ -160,7 +160,7 @@ def test_a_dry_run_shows_topics_times_and_messages() -> None:
 
 
 def test_the_report_has_what_the_summary_has(tmp_path: Path) -> None:
-    job = Job(("/archive",), Selection(Wanted(start_ns=BASE_NS)), checkpoint="/checkpoint")
+    job = Job(("/archive",), Selection(Requested(start_ns=BASE_NS)), checkpoint="/checkpoint")
     found = outcome(1, damage={"/a": Skipped(2, 1500)}, is_stopped=True)
     path = tmp_path / "report.json"
     summary.write_report(str(path), summary.report_of(job, found, BASE_NS))

@@ -25,20 +25,24 @@ def test_nothing_but_a_path() -> None:
     options = read_options(HERE, 0)
     assert options.paths == ("/archive",)
     assert (
-        options.wanted.topics is None
-        and options.wanted.topic_pattern is None
-        and not options.wanted.has_range
+        options.requested.topics is None
+        and options.requested.topic_pattern is None
+        and not options.requested.has_range
     )
     assert (options.skip_damaged, options.split_bytes) == (False, None)
 
 
 def test_names_in_any_case() -> None:
     options = read_options({**HERE, "SKIPDAMAGED": "true", "splitbytes": "1MiB", "Subscribe": " a, b "}, 0)
-    assert (options.skip_damaged, options.split_bytes, options.wanted.topics) == (True, MIB, frozenset("ab"))
+    assert (options.skip_damaged, options.split_bytes, options.requested.topics) == (
+        True,
+        MIB,
+        frozenset("ab"),
+    )
 
 
 def test_relative_times_begin_now() -> None:
-    wanted = read_options({**HERE, "startTime": "-2s", "endTime": "now"}, 10**12).wanted
+    wanted = read_options({**HERE, "startTime": "-2s", "endTime": "now"}, 10**12).requested
     assert (wanted.start_ns, wanted.end_ns) == (10**12 - 2 * 10**9, 10**12)
 
 
@@ -48,7 +52,7 @@ def test_names_of_kafkas_source() -> None:
         "endingTimestamp": "1767225601000",
         "includeHeaders": "false",
     }
-    wanted = read_options({**HERE, **given}, 0).wanted
+    wanted = read_options({**HERE, **given}, 0).requested
     assert (wanted.start_ns, wanted.end_ns) == (1_767_225_600_000_000_000, 1_767_225_601_000_000_000)
     with pytest.raises(BadOption, match="option includeHeaders: NSQ's messages have no headers"):
         read_options({**HERE, "includeHeaders": "true"}, 0)
@@ -57,7 +61,7 @@ def test_names_of_kafkas_source() -> None:
 def test_times_without_an_offset_are_in_a_time_zone_that_is_known() -> None:
     given = {**HERE, "startTime": "2024-07-01T12:00:00", "endTime": "2024-07-01 12:00:00Z"}
     for zone in "Europe/Rome", "+02:00", "UTC+02:00":
-        wanted = read_options({**given, "timeZone": zone}, 0).wanted
+        wanted = read_options({**given, "timeZone": zone}, 0).requested
         assert (wanted.start_ns, wanted.end_ns) == (1_719_828_000 * 10**9, 1_719_835_200 * 10**9)
     with pytest.raises(
         BadOption, match=r"option startTime: '2024-07-01T12:00:00' has no offset: append Z or \+02:00,"

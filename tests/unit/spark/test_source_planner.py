@@ -23,7 +23,7 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.source.batch_reader import ArchivePartition, read_partition
 from nsq_spark.source.live_options import LogKey, Position, TopicOffset, live_options
-from nsq_spark.source.nsqds import Kept, LiveTopics, LostMessages
+from nsq_spark.source.nsqds import LiveTopics, LostMessages, Retained
 from nsq_spark.source.planner import Planner, TopicPartition
 from nsq_tools.to_file.log_parts import LogPart
 from tests.support.archives import Message, finished_file, framed
@@ -44,14 +44,14 @@ class Log:
     dropped: int = 0
     ended: tuple[tuple[int, int], ...] = ()
 
-    def kept(self, seq: int, used_id: int) -> Kept:
+    def retained(self, seq: int, used_id: int) -> Retained:
         seq = max(seq, self.dropped)
         is_empty = seq >= len(self.ids)
         end = Position(self.ids[-1] if self.ids else 0, len(self.ids), self.epoch)
         first = Position(
             end.message_id if is_empty else self.ids[seq] - 1, min(seq, len(self.ids)), self.epoch
         )
-        return Kept(b"" if is_empty else b" " * 100, first, end, len(self.ids), self.dropped, self.ended)
+        return Retained(b"" if is_empty else b" " * 100, first, end, len(self.ids), self.dropped, self.ended)
 
 
 class World:
@@ -121,17 +121,17 @@ class ModelTopics(LiveTopics):
         super().__init__(options)
         self._world = world
 
-    def kept(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> dict[LogKey, Kept]:
+    def retained(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> dict[LogKey, Retained]:
         self.silent = {LogKey(TOPIC, f"{nsqd}:4151") for nsqd in self._world.down}
         logs = [LogKey(TOPIC, f"{nsqd}:4151") for nsqd in NSQDS if nsqd not in self._world.down]
         return {log: self.read(log, seq=0) for log in logs}
 
-    def read(self, log: LogKey, **place: int) -> Kept:
+    def read(self, log: LogKey, **place: int) -> Retained:
         one = self._world.logs[log.nsqd.partition(":")[0]]
         seq = place.get("seq", 0)
         if "id" in place:
             seq = sum(message_id <= place["id"] for message_id in one.ids)
-        return one.kept(seq, self._world.last_id)
+        return one.retained(seq, self._world.last_id)
 
     def names_of(self, nsqd: str) -> tuple[str, str]:
         name = f"{nsqd.partition(':')[0]}:4150"
@@ -240,9 +240,9 @@ class Streams(RuleBasedStateMachine):
         """Read the next batch; False if there is none."""
         if self.offset is None:
             self.world.down.clear()
-            self.offset = self.plan.beginning(self.plan.kept(of_all=True))
+            self.offset = self.plan.beginning(self.plan.retained(of_all=True))
         before = self.offset
-        planned = self.plan.batch(before, self.plan.kept(of_all=False), None, most).offset
+        planned = self.plan.batch(before, self.plan.retained(of_all=False), None, most).offset
         if planned.ends == before.ends and not planned.begins:
             return False
         after = TopicOffset.of_json(json.loads(json.dumps(planned.to_json())))
@@ -257,7 +257,7 @@ class Streams(RuleBasedStateMachine):
 
     def rows(self, before: TopicOffset, after: TopicOffset) -> list[int]:
         found: list[int] = []
-        for part in self.plan.partitions(before, after, self.plan.kept(of_all=False)):
+        for part in self.plan.partitions(before, after, self.plan.retained(of_all=False)):
             if isinstance(part, TopicPartition):
                 found += self.of_log(part)
             elif isinstance(part, ArchivePartition):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nsq_tools.stat.rows import Name, Row
-from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
+from nsqd_py.cluster.counts import ChannelCounts, Rates
+from nsqd_py.cluster.statistics import NO_CHANNEL
 
 
 def counts(**named: int) -> ChannelCounts:

@@ -11,8 +11,8 @@ import pytest
 from nsq_apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from nsq_apps.manual import programs
 from nsq_tools.nsq_to_nsq.forwarder import check as check_nsq_to_nsq
-from nsq_tools.nsq_to_nsq.options import PROGRAM as NSQ_TO_NSQ
-from nsq_tools.to_http.options import PROGRAM as TO_HTTP
+from nsq_tools.nsq_to_nsq.program import PROGRAM as NSQ_TO_NSQ
+from nsq_tools.to_http.program import PROGRAM as TO_HTTP
 from nsq_tools.to_http.requests import check as check_to_http
 from nsq_tools.to_http.requests import headers_of, make_requests
 from nsqd_py.settings.program import Program

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsq_tools.stat.checking import Checked
-from nsq_tools.stat.options import PROGRAM
+from nsq_tools.stat.program import PROGRAM
 from tests.unit.nsqadmin.test_views import Cluster2, channel, stats, topic
 
 NOW_S, TIME_S = 1000.0, 1_700_000_000.0

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from nsq_tools.stat.export import Report, go_line, to_json
-from nsq_tools.stat.options import PROGRAM, TABLE
+from nsq_tools.stat.options import TABLE
+from nsq_tools.stat.program import PROGRAM
 from nsq_tools.stat.reports import Reports
 from nsq_tools.stat.rows import Name, Row
+from nsqd_py.cluster.counts import ChannelCounts, Rates
 from nsqd_py.cluster.roles import FOLLOWING, Lag, Pair
-from nsqd_py.cluster.statistics import ChannelCounts, Rates
 from nsqd_py.settings.program import FAILED
 from tests.unit.fakes import FakeLog
 from tests.unit.tools.stat_rows import counts

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from nsq_tools.stat.options import PROGRAM, form_of
+from nsq_tools.stat.options import form_of
+from nsq_tools.stat.program import PROGRAM
 from nsq_tools.stat.reports import check as check_options
 from nsq_tools.stat.rows import BadPattern, Filter, Name, Order, Row, TypedFilter, select_live
-from nsqd_py.cluster.statistics import Rates
+from nsqd_py.cluster.counts import Rates
 from tests.unit.tools.stat_rows import row
 
 # --- filters

@@ -19,8 +19,8 @@ from nsq_tools.stat.rows import Name, Row
 from nsq_tools.stat.screen import ScreenView, draw
 from nsq_tools.stat.table import TREND, Layout
 from nsq_tools.stat.views import TopicFacts
+from nsqd_py.cluster.counts import Rates
 from nsqd_py.cluster.problems.kinds import ERROR, KINDS, WARNING, Problem
-from nsqd_py.cluster.statistics import Rates
 from tests.unit.tools.stat_rows import row
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nsq_tools.stat.checking import Watch
-from nsq_tools.stat.options import PROGRAM
+from nsq_tools.stat.program import PROGRAM
 from nsq_tools.stat.rows import Name
 from tests.unit.nsqadmin.test_views import Cluster2, channel, stats, topic
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_tools.tail.options import PROGRAM
+from nsq_tools.tail.program import PROGRAM
 from nsq_tools.tail.rendering import (
     MessageLimit,
     Renderer,

@@ -19,8 +19,8 @@ from nsq_tools.to_file import finishing
 from nsq_tools.to_file.archive import Archive, Plan, Rotation, taken
 from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import Claim, OutputFile, left_behind
+from nsq_tools.to_file.program import PROGRAM
 from nsq_tools.to_file.service import Layout
 from nsqd_py.settings.durations import SECOND_NS, parse_duration
 from nsqd_py.stores.compression import CODECS

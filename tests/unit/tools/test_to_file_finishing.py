@@ -17,14 +17,14 @@ from nsq_tools.to_file.finishing import (
     copy,
     filename_template,
     host_identifier,
-    place,
+    link_into,
     remove_other_names,
     repair,
     with_revision,
 )
 from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import left_behind, side_path
+from nsq_tools.to_file.program import PROGRAM
 from nsq_tools.to_file.service import Layout, check
 from nsqd_py.settings.declaration import BadOptions
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
@@ -76,14 +76,14 @@ def test_a_file_that_has_no_other_name_stays(work: Path, source: Path) -> None:
 
 def test_a_link_to_the_source_is_no_name_of_its_file(source: Path, output: Path) -> None:
     (output / "x-000000.log").symlink_to(source)
-    assert place(source, output, NAME, 0, "token") == "x-000001.log"
+    assert link_into(source, output, NAME, 0, "token") == "x-000001.log"
     assert remove_other_names(source, output, "x-000001.log", "token", never)
     assert not source.exists()
     assert bodies(output / "x-000001.log") == [b"one"]
 
 
 def test_a_source_whose_placed_file_is_gone_stays(source: Path, output: Path) -> None:
-    name = place(source, output, NAME, 0, "token")
+    name = link_into(source, output, NAME, 0, "token")
     (output / name).unlink()
     assert not remove_other_names(source, output, name, "token", never)
     (output / name).symlink_to(source)
@@ -95,7 +95,7 @@ def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: P
     adjacent = side_path(output, "token", ".moving")
     adjacent.write_bytes(b"on")
     with pytest.raises(FileNotFoundError):
-        place(work / "gone", output, NAME, 0, "token", copy)
+        link_into(work / "gone", output, NAME, 0, "token", copy)
     assert not remove_other_names(work / "gone", output, "x-000000.log", "token", never)
     assert adjacent.read_bytes() == b"on"
 
@@ -237,7 +237,7 @@ def test_without_links_a_copy_gets_its_name_and_then_the_source_goes(
     """No inode tells that the two are one file any more, so the copy is read."""
     NoLinks(monkeypatch)
     (output / "x-000000.log").write_bytes(b"mine\n")
-    name = place(source, output, NAME, 0, "token")
+    name = link_into(source, output, NAME, 0, "token")
     read: list[Path] = []
     assert not remove_other_names(source, output, name, "token", lambda path: bool(read.append(path)))
     assert remove_other_names(
@@ -262,7 +262,7 @@ def test_without_links_no_file_is_replaced(source: Path, work: Path, monkeypatch
     NoLinks(monkeypatch)
     (work / "x-000000.log").write_bytes(b"mine\n")
     (work / "x-000001.log").symlink_to(work / "nowhere")
-    assert place(source, work, NAME, 0, "token") == "x-000002.log"
+    assert link_into(source, work, NAME, 0, "token") == "x-000002.log"
     assert all_bodies(work) == [b"mine", b"one"]
     assert (work / "x-000001.log").is_symlink()
 
@@ -301,8 +301,8 @@ def test_a_copy_that_was_interrupted(tmp_path: Path, step: str, monkeypatch: pyt
 
                 patch.setattr(f"nsq_tools.to_file.finishing.{step}", torn)
                 with pytest.raises(KeyboardInterrupt):
-                    place(source, directory, "x<REV>.log", 0, "token")
-        assert place(source, directory, "x<REV>.log", 0, "token") == "x-000001.log"
+                    link_into(source, directory, "x<REV>.log", 0, "token")
+        assert link_into(source, directory, "x<REV>.log", 0, "token") == "x-000001.log"
         assert remove_other_names(source, directory, "x-000001.log", "token", never)
         assert all_bodies(directory) == [b"mine", b"one"]
         assert leftovers(directory) == []

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from nsq_tools.to_file.log_parts import LogPart, LogPlaces
+from nsq_tools.to_file.log_parts import LogPart, LogPositions
 from nsqd_py.client.options import ClientOptions
 from tests.unit.to_file_fakes import FakeBatch
 
@@ -97,7 +97,7 @@ def test_the_place_of_the_first_message(
     headers: dict[str, str], place: tuple[int | None, int | None]
 ) -> None:
     parts: list[LogPart] = []
-    places = LogPlaces("orders", ClientOptions())
+    places = LogPositions("orders", ClientOptions())
     with answering(**headers) as (port, asked):
         for first_id in 5, 6:
             places.note(parts, [FakeBatch(b"body", first_id=first_id, http_port=port)])  # type: ignore[list-item]
@@ -107,14 +107,14 @@ def test_the_place_of_the_first_message(
     (part,) = parts
     assert (part.epoch, part.first_seq, part.count) == (*place, 2)
     others: list[LogPart] = []
-    LogPlaces("orders", ClientOptions()).note(others, [FakeBatch(b"body", first_id=5, http_port=1)])  # type: ignore[list-item]
+    LogPositions("orders", ClientOptions()).note(others, [FakeBatch(b"body", first_id=5, http_port=1)])  # type: ignore[list-item]
     assert others[0].first_seq is None, "nothing listens there"
 
 
 def test_a_topic_that_was_created_again_is_another_part() -> None:
     """nsqd closes the connection then; after a connection that was lost, the log is the same."""
     parts: list[LogPart] = []
-    places = LogPlaces("orders", ClientOptions())
+    places = LogPositions("orders", ClientOptions())
     for first_id, epoch, seq in ((5, 1, 20), (7, 1, 22), (9, 2, 0)):
         place = {
             "Before_Id": f"{first_id - 1:016x}",

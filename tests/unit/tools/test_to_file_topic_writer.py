@@ -10,8 +10,8 @@ from typing import Any
 import gevent
 import pytest
 
-from nsq_tools.to_file.options import PROGRAM
 from nsq_tools.to_file.output import ManifestEntry
+from nsq_tools.to_file.program import PROGRAM
 from nsq_tools.to_file.topic_writer import Finisher, TopicWriter
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.runtime.logs.daemon_log import Log

@@ -41,7 +41,7 @@ def test_given_headers_replace_defaults_in_whatever_case() -> None:
 
 
 def get(address: str) -> HttpRequest:
-    return HttpRequest(GET, address, {}, has_place=True)
+    return HttpRequest(GET, address, {}, has_placeholder=True)
 
 
 def target(request: HttpRequest, message: bytes = b"") -> str:

@@ -1,6 +1,7 @@
 """nsq-cat: shows the messages in files: archives of nsq-to-file, and logs of nsqd.
 
 options   the settings
+program   its name, what it does, and examples
 files     the files that names and directories lead to
 reading   the messages of a file in batches, and its damage; writing them
 """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nsq_tools.tail.options import REMOVED, ShownOptions
+from nsq_tools.tail.options import ShownOptions
 from nsqd_py.settings.declaration import Options, setting
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import ProgramOptions
 from nsqd_py.settings.types import STRINGS, Strings
 
 
@@ -20,19 +20,3 @@ class _ShownFiles(Options, title="Files"):
 
 class CatOptions(ProgramOptions, _ShownFiles, ShownOptions):
     """The options of nsq-cat."""
-
-
-PROGRAM = Program(
-    "nsq_cat",
-    "nsq-cat",
-    "Show the messages in files of nsq-to-file and in logs of nsqd, each followed by a line feed. Neither nsqd nor "
-    "Spark is needed. Damaged parts are reported on standard error, and reading goes on after them.",
-    CatOptions,
-    examples=(
-        ("The messages of an archive that contain a word", "nsq-cat --grep paid /archive"),
-        ("What nsqd has stored of a topic, as JSON objects", "nsq-cat --jsonl /var/lib/nsqd/orders.*.log"),
-        ("What another program writes", "zcat /archive/old.log.gz | nsq-cat --grep error -"),
-    ),
-    argument="files",
-    removed=REMOVED,
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.settings.declaration import Options, setting, string, strings
-from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.tools import (
     CONSUMER_OPT,
     MAX_IN_FLIGHT,
@@ -56,28 +56,3 @@ class _Log(LogOptions, title="Log"):
 
 class NsqToNsqOptions(ProgramOptions, _Messages, _Destinations, _Json, StatusOptions, _Log):
     """The options of nsq-to-nsq."""
-
-
-PROGRAM = Program(
-    "nsq_to_nsq",
-    "nsq-to-nsq",
-    "Publish every message of one or more topics to other nsqds. A message is finished only after its destination has "
-    "stored it. If a destination fails, another one is tried; if all fail, the message is requeued and the consumer "
-    "slows down. JSON messages can be filtered by a field, and reduced to some of their fields.",
-    NsqToNsqOptions,
-    examples=[
-        (
-            "Two topics of a cluster to an nsqd elsewhere",
-            "nsq-to-nsq --lookupd-http-address=127.0.0.1:4161 "
-            "--topic=clicks --topic=orders --destination-nsqd-tcp-address=10.0.0.1:4150",
-            "run: until-command=\"curl -s '10.0.0.1:4151/stats?topic=orders' | grep 'msgs: [1-9]'\"",
-        ),
-        (
-            "Only orders that were paid, to another topic",
-            "nsq-to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders "
-            "--destination-topic=paid --require-json-field=state --require-json-value=paid "
-            "--destination-nsqd-tcp-address=127.0.0.1:4150",
-            "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=paid' | grep 'msgs: [1-9]'\"",
-        ),
-    ],
-)

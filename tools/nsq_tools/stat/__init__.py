@@ -1,6 +1,7 @@
 """nsq-stat: statistics of topics and channels of many nsqds, as a live table or as lines for scripts.
 
 options   the settings
+program   its name, what it does, and examples
 rows      rows of topics and channels: their values, selection and order                                      pure
 model     rows made of the cluster that `nsqd_py.cluster` observes, and their history                         pure
 checking  problems: those that --check finds, and those of each round of the live table                       pure

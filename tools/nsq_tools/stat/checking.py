@@ -85,15 +85,15 @@ class Checked(_Finder):
 
 def line_of(problem: Problem) -> str:
     """Return "orders/billing: stuck: 5 messages wait, …"."""
-    return one_line(": ".join(filter(None, (place_of(problem), KINDS[problem.kind].word, problem.text))))
+    return one_line(": ".join(filter(None, (subject_of(problem), KINDS[problem.kind].word, problem.text))))
 
 
-def place_of(problem: Problem) -> str:
+def subject_of(problem: Problem) -> str:
     """Return "orders/billing" or "nsqd 10.0.0.1:4151"; empty for a problem of the whole cluster."""
-    place = "/".join(filter(None, (problem.topic, problem.channel)))
-    if not place and problem.node:
-        place = f"{'nsqlookupd' if problem.kind in LOOKUP_KINDS else 'nsqd'} {problem.node}"
-    return one_line(place)
+    subject = "/".join(filter(None, (problem.topic, problem.channel)))
+    if not subject and problem.node:
+        subject = f"{'nsqlookupd' if problem.kind in LOOKUP_KINDS else 'nsqd'} {problem.node}"
+    return one_line(subject)
 
 
 # --- many rounds

@@ -18,8 +18,9 @@ import orjson
 
 from nsq_tools.stat.cells import padded
 from nsq_tools.stat.rows import VALUES, Row
+from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.roles import Pair, Trouble, troubles
-from nsqd_py.cluster.statistics import MILLI, ChannelCounts
+from nsqd_py.cluster.statistics import MILLI
 from nsqd_py.runtime.logs.daemon_log import one_line
 
 _GROUPS = f"{'rate':-^16}+{'depth':-^37}+{'metadata':-^37}"
@@ -34,6 +35,46 @@ REPORTS_PER_HEADER = 25
 _RATE_DIGITS = 3
 # Columns that are aligned to the left.
 _TEXTS = ("topic", "channel", "node", "primary", "standby", "state", "trouble")
+
+Fields = dict[str, Callable[[Any], Any]]
+
+# Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
+FIELDS: Fields = {
+    "topic": attrgetter("name.topic"),
+    "channel": attrgetter("name.channel"),
+    "node": attrgetter("node"),
+    "in_per_s": VALUES["in"],
+    "out_per_s": lambda row: None if row.rates is None else row.rates.left / MILLI,
+    "finished_per_s": VALUES["out"],
+    "depth": VALUES["depth"],
+    "memory_depth": attrgetter("counts.memory_depth"),
+    "backend_depth": VALUES["disk"],
+    "in_flight": VALUES["in-flight"],
+    "deferred": VALUES["deferred"],
+    "requeued": VALUES["requeued"],
+    "timed_out": VALUES["timed-out"],
+    "messages": VALUES["messages"],
+    "clients": VALUES["clients"],
+    "paused": attrgetter("is_paused"),
+    "oldest_age_s": lambda row: _rounded(row.oldest_age_s),
+    "drain_s": lambda row: _rounded(VALUES["drain"](row)),
+}
+STANDBY_FIELDS: Fields = {
+    "primary": attrgetter("pair.primary"),
+    "standby": attrgetter("pair.standby"),
+    "state": attrgetter("pair.state"),
+    "is_complete": attrgetter("pair.is_complete"),
+    "lag_messages": attrgetter("pair.lag.messages"),
+    "lag_bytes": attrgetter("pair.lag.size_bytes"),
+    "lag_s": lambda standby: standby.pair.lag.ms / MILLI,
+    "as_of_s": lambda standby: None if standby.pair.as_of_ms is None else standby.pair.as_of_ms / MILLI,
+    "acks": attrgetter("pair.acks"),
+    "is_alone": attrgetter("pair.is_alone"),
+    "primary_answers": attrgetter("pair.primary_answers"),
+    "epoch": attrgetter("pair.epoch"),
+    "set_aside_messages": attrgetter("pair.set_aside"),
+    "trouble": lambda standby: "; ".join(trouble.text for trouble in standby.troubles),
+}
 
 
 # --- lines of Go's nsq_stat
@@ -69,34 +110,9 @@ def _rest(counts: ChannelCounts) -> str:
 
 # --- fields
 
-Fields = dict[str, Callable[[Any], Any]]
-
 
 def _rounded(value: float | None) -> float | None:
     return None if value in (None, math.inf) else round(value, _RATE_DIGITS)
-
-
-# Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
-FIELDS: Fields = {
-    "topic": attrgetter("name.topic"),
-    "channel": attrgetter("name.channel"),
-    "node": attrgetter("node"),
-    "in_per_s": VALUES["in"],
-    "out_per_s": lambda row: None if row.rates is None else row.rates.left / MILLI,
-    "finished_per_s": VALUES["out"],
-    "depth": VALUES["depth"],
-    "memory_depth": attrgetter("counts.memory_depth"),
-    "backend_depth": VALUES["disk"],
-    "in_flight": VALUES["in-flight"],
-    "deferred": VALUES["deferred"],
-    "requeued": VALUES["requeued"],
-    "timed_out": VALUES["timed-out"],
-    "messages": VALUES["messages"],
-    "clients": VALUES["clients"],
-    "paused": attrgetter("is_paused"),
-    "oldest_age_s": lambda row: _rounded(row.oldest_age_s),
-    "drain_s": lambda row: _rounded(VALUES["drain"](row)),
-}
 
 
 # --- standbys
@@ -123,24 +139,6 @@ def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[Standby
             Standby(pair, [trouble for trouble in found if trouble.node in (pair.primary, pair.standby)])
         )
     return sorted(standbys, key=lambda standby: not standby.troubles)
-
-
-STANDBY_FIELDS: Fields = {
-    "primary": attrgetter("pair.primary"),
-    "standby": attrgetter("pair.standby"),
-    "state": attrgetter("pair.state"),
-    "is_complete": attrgetter("pair.is_complete"),
-    "lag_messages": attrgetter("pair.lag.messages"),
-    "lag_bytes": attrgetter("pair.lag.size_bytes"),
-    "lag_s": lambda standby: standby.pair.lag.ms / MILLI,
-    "as_of_s": lambda standby: None if standby.pair.as_of_ms is None else standby.pair.as_of_ms / MILLI,
-    "acks": attrgetter("pair.acks"),
-    "is_alone": attrgetter("pair.is_alone"),
-    "primary_answers": attrgetter("pair.primary_answers"),
-    "epoch": attrgetter("pair.epoch"),
-    "set_aside_messages": attrgetter("pair.set_aside"),
-    "trouble": lambda standby: "; ".join(trouble.text for trouble in standby.troubles),
-}
 
 
 # --- forms

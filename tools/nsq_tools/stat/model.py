@@ -11,19 +11,9 @@ from typing import NamedTuple
 
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.clock import wall_ns
+from nsqd_py.cluster.counts import ChannelCounts, Rates
 from nsqd_py.cluster.model import Cluster, Node
-from nsqd_py.cluster.statistics import (
-    MILLI,
-    NO_CHANNEL,
-    NO_TOPIC,
-    QUIET,
-    UNKNOWN,
-    ChannelCounts,
-    Part,
-    Rates,
-    TopicPart,
-    sum_of,
-)
+from nsqd_py.cluster.statistics import MILLI, NO_CHANNEL, NO_TOPIC, QUIET, UNKNOWN, Part, TopicPart, sum_of
 from nsqd_py.runtime.logs.daemon_log import one_line
 
 HISTORY_LENGTH = 120

@@ -9,7 +9,7 @@ from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.completion import channel_names, topic_names
 from nsqd_py.settings.declaration import Options, at_least, positive, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING, ByTopic, Strings, by_topic, choice
 
 GO, TABLE, CSV, JSON, LIVE = "go", "table", "csv", "json", "live"
@@ -101,39 +101,6 @@ class _Reports(Options, title="Reports"):
 
 class StatOptions(ProgramOptions, _Sources, _Http, _Selection, _Standbys, _Reports):
     """The options of nsq-stat."""
-
-
-PROGRAM = Program(
-    "nsq_stat",
-    "nsq-stat",
-    "Show depths and rates of topics and channels of many nsqds. On a terminal it is a live table with a chart of "
-    "each depth. Keys: the arrow keys, j and k select a line; Enter opens its topic with channels, nsqds and clients; / "
-    "filters topics and channels by what you type (Enter keeps the filter, Esc clears it); p lists the problems that "
-    "--check and nsqadmin list, with what to do and the runbook; s and r sort; ? explains keys, colours and columns; q goes "
-    "back, and quits. A row with a problem has a letter and a colour: E for an error, W for a warning, i for planned work. "
-    "On a narrow terminal, columns are hidden; numbers are never cut. In a pipe it writes the lines of Go's nsq_stat, or "
-    "tables, CSV or JSON.",
-    StatOptions,
-    examples=(
-        (
-            "Watch a whole cluster, the largest depth first",
-            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --sort=depth",
-            'run: until="orders" then="q"',
-        ),
-        (
-            "All depths at this moment, for a script",
-            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --once --format=json",
-        ),
-        (
-            "Is anything wrong? Exit status 1 for warnings, 2 for errors; what it is, is on standard error",
-            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --check >/dev/null || echo 'look at it'",
-        ),
-        (
-            "Is a standby missing, or behind by more than five seconds? Exit status 1 if so",
-            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --standbys --max-standby-lag=5s --once",
-        ),
-    ),
-)
 
 
 def form_of(options: StatOptions, *, on_terminal: bool) -> str:

@@ -19,10 +19,10 @@ from nsq_tools.stat.checking import Checked
 from nsq_tools.stat.model import Failures, Model, failures_of
 from nsq_tools.stat.options import GO, LIVE, StatOptions, form_of
 from nsq_tools.stat.rows import Filter, Name, Order, Row, select
+from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.problems.kinds import ERROR, WARNING
-from nsqd_py.cluster.statistics import ChannelCounts
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.client import MAX_STATS_BYTES, http_client, http_url
 from nsqd_py.runtime.command import is_terminal

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Rates
+from nsqd_py.cluster.counts import ChannelCounts, Rates
+from nsqd_py.cluster.statistics import MILLI
 from nsqd_py.settings.regex import BadExpression, compiled
 
 # Of filters: a regular expression, and what is a pattern where one types.
@@ -19,6 +20,29 @@ _EXPRESSION = re.compile("/(.*)/", re.DOTALL)
 _PATTERN = re.compile(r".*[*?\[].*|/.*/", re.DOTALL)
 # Columns that are sorted from A to Z; the others from the largest.
 _FROM_A_TO_Z = ("topic", "channel")
+
+Value = Callable[[Any], Any]
+
+# The values of a row by the names of --sort, in the order of the key `s`. None is a value that is not known.
+VALUES: dict[str, Value] = {
+    "topic": attrgetter("name"),
+    "channel": attrgetter("name.channel", "name.topic"),
+    "in": lambda row: row.rate("messages"),
+    "out": lambda row: row.rate("finished"),
+    "depth": attrgetter("counts.depth"),
+    "growth": lambda row: row.rate("growth"),
+    "in-flight": attrgetter("counts.in_flight"),
+    "deferred": attrgetter("counts.deferred"),
+    "requeued": attrgetter("counts.requeued"),
+    "timed-out": attrgetter("counts.timed_out"),
+    "clients": attrgetter("counts.clients"),
+    "disk": attrgetter("counts.backend_depth"),
+    "messages": attrgetter("counts.messages"),
+    "age": attrgetter("oldest_age_s"),
+    "drain": lambda row: None if row.rates is None else row.drain_s,
+}
+# Those of the live table, in which "disk" is the size of the log. In Go's reports it counts messages.
+LIVE_VALUES = VALUES | {"disk": attrgetter("log_bytes")}
 
 
 class Name(NamedTuple):
@@ -52,6 +76,13 @@ class Row:
     oldest_age_s: float | None = None
     drain_s: float = math.inf
     log_bytes: int | None = None
+
+    def rate(self, name: str) -> float | None:
+        """Return a rate a second by its name in Rates; None if it is not known."""
+        if self.rates is None:
+            return None
+        rate: int = getattr(self.rates, name)
+        return rate / MILLI if rate % MILLI else rate // MILLI
 
 
 class BadPattern(ValueError):
@@ -111,43 +142,6 @@ class TypedFilter:
 
 
 # --- values and order
-
-
-Value = Callable[[Row], Any]
-
-
-def _rate(name: str) -> Value:
-    """Return the value of a rate a second; None if it is not known."""
-
-    def value(row: Row) -> float | None:
-        if row.rates is None:
-            return None
-        rate: int = getattr(row.rates, name)
-        return rate / MILLI if rate % MILLI else rate // MILLI
-
-    return value
-
-
-# The values of a row by the names of --sort, in the order of the key `s`. None is a value that is not known.
-VALUES: dict[str, Value] = {
-    "topic": attrgetter("name"),
-    "channel": attrgetter("name.channel", "name.topic"),
-    "in": _rate("messages"),
-    "out": _rate("finished"),
-    "depth": attrgetter("counts.depth"),
-    "growth": _rate("growth"),
-    "in-flight": attrgetter("counts.in_flight"),
-    "deferred": attrgetter("counts.deferred"),
-    "requeued": attrgetter("counts.requeued"),
-    "timed-out": attrgetter("counts.timed_out"),
-    "clients": attrgetter("counts.clients"),
-    "disk": attrgetter("counts.backend_depth"),
-    "messages": attrgetter("counts.messages"),
-    "age": attrgetter("oldest_age_s"),
-    "drain": lambda row: None if row.rates is None else row.drain_s,
-}
-# Those of the live table, in which "disk" is the size of the log. In Go's reports it counts messages.
-LIVE_VALUES = VALUES | {"disk": attrgetter("log_bytes")}
 
 
 class Order(NamedTuple):

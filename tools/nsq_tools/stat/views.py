@@ -22,7 +22,7 @@ from nsq_tools.stat.cells import (
     short_span,
     shorten,
 )
-from nsq_tools.stat.checking import Problems, line_of, place_of
+from nsq_tools.stat.checking import Problems, line_of, subject_of
 from nsq_tools.stat.clients import Client, Clients
 from nsq_tools.stat.model import NodePart
 from nsq_tools.stat.rows import Order, Row
@@ -253,13 +253,13 @@ def worst_style(problems: Problems) -> str:
 
 def problem_table(problems: Problems, selected: int, offset: int, width: int) -> Lines:
     """Return a heading, and a line for each of these problems. `selected` is an index into all, these begin at `offset`."""
-    names = [shorten(place_of(problem), max(width // 3, 8)) for problem in problems]
-    title, *places = padded(["place", *names], is_left=True)
+    names = [shorten(subject_of(problem), max(width // 3, 8)) for problem in problems]
+    title, *subjects = padded(["place", *names], is_left=True)
     lines = [Text(f"{'':8}{title} problem".ljust(width), style="bold reverse")]
-    for index, (problem, place) in enumerate(zip(problems, places, strict=True), offset):
+    for index, (problem, subject) in enumerate(zip(problems, subjects, strict=True), offset):
         kind = KINDS[problem.kind]
         line = Text(
-            f"{kind.severity:8}{place} {kind.word}: {one_line(problem.text)}", style=STYLES[kind.severity]
+            f"{kind.severity:8}{subject} {kind.word}: {one_line(problem.text)}", style=STYLES[kind.severity]
         )
         if index == selected:
             select(line, width)

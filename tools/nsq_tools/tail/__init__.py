@@ -1,6 +1,7 @@
 """nsq-tail: shows the messages of topics as they arrive.
 
 options      the settings
+program      its name, what it does, and examples
 rendering    messages become the bytes to show; values of JSON bodies by paths; escaping for terminals   pure
 output       standard output, written by a thread                                                        gevent
 tailing      consuming, writing, finishing                                                               gevent

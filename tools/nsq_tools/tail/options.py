@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from nsqd_py.settings.declaration import Options, not_negative, setting, string, strings, switch, urls
-from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
 from nsqd_py.settings.types import INT, PERIOD, Strings
-
-REMOVED = {"json": "pipe the output to jq", "format": "use --jsonl, and pipe the output to jq"}
 
 
 class _TailSource(SourceOptions, title="Source"):
@@ -53,30 +51,3 @@ class _Log(LogOptions, title="Log"):
 
 class TailOptions(ProgramOptions, _TailSource, ShownOptions, _Log):
     """The options of nsq-tail."""
-
-
-PROGRAM = Program(
-    "nsq_tail",
-    "nsq-tail",
-    "Show new messages of topics, each followed by a line feed. In a pipe, bodies are written unchanged; on a "
-    "terminal, control characters are escaped. A message is finished after it is written.",
-    TailOptions,
-    examples=(
-        (
-            "Watch a topic on one nsqd",
-            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders",
-            'run: until="paid"',
-        ),
-        (
-            "Two fields of the messages that failed",
-            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status",
-            'run: until="50\\d"',
-        ),
-        (
-            "The last ten messages that nsqd keeps, and then new ones",
-            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --last 10",
-            'run: until="paid"',
-        ),
-    ),
-    removed=REMOVED,
-)

@@ -1,7 +1,8 @@
 """nsq-to-file: archives the messages of topics in files.
 
 options       the settings
-log_parts     the messages of each nsqd in a file, and their place in its log
+program       its name, what it does, and examples
+log_parts     the messages of each nsqd in a file, and their position in its log
 formats       encoding batches, scanning and converting files
 output        files that are being written: appending, syncing, claims; the manifest
 destinations  object stores and tables of Delta and Iceberg, for finished files

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from nsq_tools.to_file.finishing import FinishedFile, entry_of, make_directories, with_revision
 from nsq_tools.to_file.formats import FileEncoder, FileFormat, Tally, Warn
-from nsq_tools.to_file.log_parts import LogPlaces
+from nsq_tools.to_file.log_parts import LogPositions
 from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
 from nsqd_py.client.message import Message, MessageBatch
@@ -157,7 +157,7 @@ class Archive:
     _revision: int = 0
 
     def __post_init__(self) -> None:
-        self._places = LogPlaces(self._plan.topic, self._plan.client)
+        self._positions = LogPositions(self._plan.topic, self._plan.client)
 
     # --- blocking; raises OSError
 
@@ -254,7 +254,7 @@ class Archive:
         self.synced.extend(batches)
         for batch in batches:
             current.synced.add(len(batch), batch.timestamps_ns)
-        if self._plan.form.has_ids and self._places.note(current.synced.parts, batches):
+        if self._plan.form.has_ids and self._positions.note(current.synced.parts, batches):
             # If the next start finishes it.
             current.claim.update(replace(current.claim.details, nsqds=current.synced.nsqds()))
 

@@ -57,13 +57,13 @@ def package_of(table: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _os_errors(place: str) -> Iterator[None]:
+def _os_errors(where: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the packages and their clients of stores and catalogs raise many kinds
         # Google's client says everything twice.
         reason = str(error).partition("\n")[0].partition(" error_info=")[0]
-        raise OSError(f"{place}: {reason or type(error).__name__}") from error
+        raise OSError(f"{where}: {reason or type(error).__name__}") from error
 
 
 # --- object stores

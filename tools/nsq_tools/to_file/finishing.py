@@ -1,6 +1,6 @@
 """Finishing closed files, and files that an earlier run left unfinished.
 
-A file is moved to its place, gets a line in the manifest, is uploaded and committed to a table if that was asked for, and
+A file is moved to its final name, gets a line in the manifest, is uploaded and committed to a table if that was asked for, and
 its claim is deleted. Every step can be repeated, so that after a kill between two steps the next start takes over the claim
 and continues.
 
@@ -100,7 +100,7 @@ def _check_links(directory: Path, base: Path) -> None:
             raise OSError(errno.ELOOP, "is a symbolic link of another user, which is not followed", str(path))
 
 
-def place(
+def link_into(
     source: Path, output_dir: Path, name: str, revision: int, token: str, make: Make | None = None
 ) -> str:
     """Link `source` to the first free name in the output-dir from `revision` on. Return the name. Raises OSError.
@@ -135,29 +135,31 @@ def remove_other_names(
     """
     target = output_dir / placed
     adjacent = side_path(output_dir, token, _MOVING)
-    kept = _status(target)
+    remaining = _status(target)
     original = _status(source)
     copied = _status(adjacent)
     if original and not (source.name == target.name and source.parent.samefile(target.parent)):
-        is_kept = kept and (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target))
-        if not is_kept:
+        is_there = remaining and (
+            _is_one_file(original, remaining) or _is_one_file(copied, remaining) or is_copy(target)
+        )
+        if not is_there:
             return False
-        _remove_name(source, original, kept)
+        _remove_name(source, original, remaining)
         sync_directory(source.parent)
     if copied:
-        if not _is_one_file(copied, kept):
+        if not _is_one_file(copied, remaining):
             return False
-        _remove_name(adjacent, copied, kept)
+        _remove_name(adjacent, copied, remaining)
     return True
 
 
-def _remove_name(path: Path, status: os.stat_result, kept: os.stat_result | None) -> None:
+def _remove_name(path: Path, status: os.stat_result, remaining: os.stat_result | None) -> None:
     """Remove one name of a file, but not the last. Raises OSError.
 
-    kept  status of the remaining file: another name of the same file, or a copy
+    remaining  status of the remaining file: another name of the same file, or a copy
     """
     # On a file system that ignores case, one entry has two names.
-    if not _is_one_file(status, kept) or status.st_nlink > 1:
+    if not _is_one_file(status, remaining) or status.st_nlink > 1:
         path.unlink()
 
 
@@ -225,7 +227,7 @@ def keep_original(source: Path, name: str) -> None:
 
 @dataclass(slots=True)
 class FinishedFile:
-    """A synced and closed file that still needs its place, and its line for the manifest.
+    """A synced and closed file that still needs its final name, and its line for the manifest.
 
     entry  its line, which has no path before the file is placed
     """
@@ -266,9 +268,9 @@ class FinishedFile:
         details = self.claim.details
         is_repeated = bool(self.entry.path)
         if not is_repeated:
-            self._place()
+            self._move()
         if not self._remove_other_names():  # the file that an earlier run placed was deleted or replaced
-            self._place()
+            self._move()
             if not self._remove_other_names():
                 placed = Path(details.output_dir) / self.entry.path
                 raise OSError(
@@ -285,7 +287,8 @@ class FinishedFile:
     def _hand_over(self, is_repeated: bool) -> ManifestEntry:
         """Upload the placed file and commit it to the table, if the claim says so. Return the entry with its last path."""
         details, token, entry = self.claim.details, self.claim.token, self.entry
-        root, local = details.output_dir, Path(details.output_dir) / entry.path
+        root = details.output_dir
+        local = Path(root) / entry.path
         if details.store:
             root = details.store
             if local.exists():
@@ -301,15 +304,15 @@ class FinishedFile:
             local.unlink(missing_ok=True)
         return entry
 
-    def _place(self) -> None:
-        """Move it to its place in the output-dir. Note the entry in the claim, so that the place is known after a kill."""
+    def _move(self) -> None:
+        """Move it to its name in the output-dir. Note the entry in the claim, so that the name is known after a kill."""
         claim, details = self.claim, self.claim.details
         output_dir = Path(details.output_dir)
         source = self._source
         make = self._convert if FORMATS[details.format].convert else None
         name = details.work_name
         if make or claim.work_dir != output_dir:  # else it was written there
-            name = place(source, output_dir, details.name, details.revision, claim.token, make)
+            name = link_into(source, output_dir, details.name, details.revision, claim.token, make)
         placed = output_dir / name
         entry = self.entry
         if make:
@@ -320,7 +323,7 @@ class FinishedFile:
             entry = self._compared(entry, placed)
         entry = replace(entry, path=name)
         claim.update(replace(details, entry=asdict(entry)))
-        self.entry = entry  # now, since other names of the file are removed only when its place is noted
+        self.entry = entry  # now, since other names of the file are removed only when this one is noted
 
     def _convert(self, source: Path, target: Path) -> None:
         """Make the target from the source, in the final format. Raises OSError."""
@@ -403,16 +406,16 @@ def entry_of(
 
 
 def _counted(tally: Tally, known: LogParts) -> dict[str, Any]:
-    """Return the fields of an entry about its messages. Those of each nsqd have the place of the first one, where it is known.
+    """Return the fields of an entry about its messages. Those of each nsqd have the position of the first one, where it is known.
 
     There are none of an nsqd if the topic was created again while the file was written: what was read of it does not tell
     them apart.
     """
-    places = {
+    positions = {
         (part["nsqd"], part["first_id"]): {"epoch": part["epoch"], "first_seq": part["first_seq"]}
         for part in known
     }
-    nsqds = [part | places.get((part["nsqd"], part["first_id"]), {}) for part in tally.nsqds()]
+    nsqds = [part | positions.get((part["nsqd"], part["first_id"]), {}) for part in tally.nsqds()]
     return {
         "messages": tally.messages,
         "first_timestamp": tally.first_timestamp_ns,

@@ -77,9 +77,11 @@ class Tally:
         """Add messages with their timestamps, or the earliest and latest of them, if these are known."""
         self.messages += messages
         if timestamps_ns:
-            first, last = self.first_timestamp_ns, self.last_timestamp_ns
-            first_ns, last_ns = min(timestamps_ns), max(timestamps_ns)
+            first = self.first_timestamp_ns
+            first_ns = min(timestamps_ns)
             self.first_timestamp_ns = first_ns if first is None else min(first, first_ns)
+            last = self.last_timestamp_ns
+            last_ns = max(timestamps_ns)
             self.last_timestamp_ns = last_ns if last is None else max(last, last_ns)
 
     def add_ids(self, nsqd: str, ids: Sequence[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The messages of each nsqd in a file: their ids, and their place in the log of the nsqd.
+"""The messages of each nsqd in a file: their ids, and their position in the log of the nsqd.
 
 Whoever reads an archive and the logs behind it then knows, without reading the file, which messages it has, and whether
 some are missing between two files.
@@ -64,8 +64,8 @@ def last_part(parts: Sequence[LogPart], nsqd: str) -> LogPart | None:
     return next((part for part in reversed(parts) if part.nsqd == nsqd), None)
 
 
-class LogPlaces:
-    """Asks nsqds over HTTP for the places of messages in the logs of a topic. Its method blocks.
+class LogPositions:
+    """Asks nsqds over HTTP for the positions of messages in the logs of a topic. Its method blocks.
 
     client  has the certificates and the token for an nsqd that requires TLS
     """
@@ -77,7 +77,7 @@ class LogPlaces:
         self._ask_after_s: dict[str, float] = {}
 
     def note(self, parts: list[LogPart], batches: Iterable[MessageBatch]) -> bool:
-        """Add messages, which must not be finished yet, to the parts of a file. Return True if a place was found.
+        """Add messages, which must not be finished yet, to the parts of a file. Return True if a position was found.
 
         Messages of a topic that was deleted and created again are another part: nsqd then closes the connections.
         """
@@ -98,17 +98,17 @@ class LogPlaces:
         return has_found
 
     def _find(self, part: LogPart, http_port: int) -> bool:
-        """Set the place of the part's first message, if nsqd has that message and says where; return True then."""
+        """Set the position of the part's first message, if nsqd has that message and says where; return True then."""
         if not http_port or monotonic() < self._ask_after_s.get(part.nsqd, 0):
             return False
         try:
-            part.epoch, part.first_seq = self._place(part, http_port)
+            part.epoch, part.first_seq = self._position(part, http_port)
         except (NoAnswer, ValueError):
             self._ask_after_s[part.nsqd] = monotonic() + _PAUSE_S
             return False
         return True
 
-    def _place(self, part: LogPart, http_port: int) -> tuple[int, int]:
+    def _position(self, part: LogPart, http_port: int) -> tuple[int, int]:
         """Raises NoAnswer, and ValueError if the answer is not about this message."""
         before_id = f"{int(part.first_id, 16) - 1:016x}"
         host, _ = parse_host_port(part.nsqd)

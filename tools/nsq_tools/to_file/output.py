@@ -53,7 +53,7 @@ class OutputFile:
         """Create the file, or open an existing shared one. Raises FileExistsError if an unshared file exists."""
         self.path = path
         self.is_shared = is_shared
-        self.end = self._kept_end = 0
+        self.end = self._written_end = 0
         self._written_checksum = 0
         self._is_name_synced = False
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (0 if is_shared else os.O_EXCL)
@@ -76,7 +76,7 @@ class OutputFile:
     @property
     def synced_bytes(self) -> int:
         """Return the number of synced bytes from `start_offset` on."""
-        return self._kept_end - self.start_offset
+        return self._written_end - self.start_offset
 
     def append(self, data: bytes) -> None:
         """Append the data. After an error the file is unchanged."""
@@ -101,7 +101,7 @@ class OutputFile:
         if not self._is_name_synced:
             sync_directory(self.path.parent)
             self._is_name_synced = True
-        self._kept_end = self.end
+        self._written_end = self.end
         if self.checksum is not None:
             self.checksum = self._written_checksum
 
@@ -109,7 +109,7 @@ class OutputFile:
         """Remove the data since the last sync, unless other programs wrote after it. The caller writes it again."""
         self._written_checksum = self.checksum or 0
         with self._at_end():
-            self.end = self._kept_end
+            self.end = self._written_end
             os.ftruncate(self._fd, self.end)
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class OutputFile:
         if os.pread(self._fd, 1, max(0, size - 1)) not in (b"", b"\n"):
             size += os.write(self._fd, b"\n")
         self.checksum = None
-        self.end = self._kept_end = size
+        self.end = self._written_end = size
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -240,7 +240,7 @@ class ClaimDetails:
     is_shared        True if other programs may append to it
     offset           position of the first byte of this run; not 0 if the file existed before
     entry            its line of the manifest, once it has its name in the output-dir
-    nsqds            the messages of each nsqd so far, with their places in the logs
+    nsqds            the messages of each nsqd so far, with their positions in the logs
     store, table     the object store to upload it to, and the value of --table
     omits_topic      True if it has no column `topic`, since its directory says the topic
     """

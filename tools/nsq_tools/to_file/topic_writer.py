@@ -218,9 +218,9 @@ class TopicWriter:
 
 
 class Finisher:
-    """Moves closed files to their places, one after the other, and retries after errors.
+    """Moves closed files to their final names, one after the other, and retries after errors.
 
-    has_tried  set when all files have their places, or one could not get it
+    has_tried  set when all files have their final names, or one could not get it
     """
 
     def __init__(self, name: str, threadpool: Any, log: Log) -> None:
@@ -257,7 +257,7 @@ class Finisher:
                         "[%s] cannot put %s in its place: %s", self._name, file.name, describe(error)
                     )
                 is_failing = True
-                self._files.append(file)  # behind the others, which may have their places
+                self._files.append(file)  # behind the others, which may have their names
                 self.has_tried.set()
                 if self._stopping.is_set():
                     self.has_failed = True

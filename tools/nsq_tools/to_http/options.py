@@ -6,24 +6,12 @@ from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, setting, urls
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions, channel_setting
-from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, Kind, Strings, choice
+from nsqd_py.settings.types import DURATION, FLOAT, INT, NAMED_SECRETS, STRING, Strings, choice
 
 ALL = "all"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError("expected a number")
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError("expected a number") from None
-
-
-FLOAT: Kind[float] = Kind("float", _number, _number, str)
 
 
 class _Messages(SourceOptions, title="Messages"):
@@ -68,32 +56,3 @@ class _Log(LogOptions, title="Log"):
 
 class ToHttpOptions(ProgramOptions, _Messages, _Requests, _Http, StatusOptions, _Log):
     """The options of nsq-to-http."""
-
-
-PROGRAM = Program(
-    "nsq_to_http",
-    "nsq-to-http",
-    "Send every message of a channel to HTTP servers, as the body of a POST or in the URL of a GET. A message is "
-    "finished only after a 2xx response. Without a response, another address is tried; if that fails too, or after any "
-    "other response, the message is requeued and the consumer slows down.",
-    ToHttpOptions,
-    examples=[
-        (
-            "POST each message",
-            "nsq-to-http --topic=clicks --lookupd-http-address=127.0.0.1:4161 --post=http://127.0.0.1:8080/clicks",
-            "run: until-command=\"grep 'POST 127.0.0.1:8080 /clicks' requests.log\"",
-        ),
-        (
-            "One message in ten, in the URL of a GET",
-            "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
-            "--sample=0.1 --get='http://127.0.0.1:8080/click?event=%s'",
-            "run: until-command=\"grep 'GET 127.0.0.1:8080 /click?event' requests.log\"",
-        ),
-        (
-            "With a token, over https",
-            "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
-            "--header='Authorization: Bearer …' --content-type=application/json --post=https://api.example.com/clicks",
-            "not run: needs a server with a certificate that everybody trusts",
-        ),
-    ],
-)

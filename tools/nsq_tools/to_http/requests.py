@@ -67,16 +67,16 @@ class Server(NamedTuple):
 class HttpRequest:
     """The request for an address: a POST with the message as the body, or a GET with the message in the URL."""
 
-    def __init__(self, method: str, address: str, headers: Headers, *, has_place: bool = False) -> None:
-        """`has_place`: the message replaces %s in the address. Raises ValueError for an address that cannot be used."""
+    def __init__(self, method: str, address: str, headers: Headers, *, has_placeholder: bool = False) -> None:
+        """`has_placeholder`: the message replaces %s in the address. Raises ValueError for an address that cannot be used."""
         self.method = method
         self._headers = headers
         self._url = address
-        if has_place:
+        if has_placeholder:
             self._url = address.replace("%%", "\0").replace(PLACEHOLDER, _MARKER).replace("\0", "%")
         url = parse_url(self._url)
         path = quote(url.path, safe=_PRINTABLE)
-        if has_place and _MARKER not in path:
+        if has_placeholder and _MARKER not in path:
             raise ValueError("%s must be in the path or the query")
         self.server = Server(url.is_secure, url.host, url.port)
         # For logs; without the query, which may hold secrets.
@@ -85,7 +85,7 @@ class HttpRequest:
         self._before, marker, self._after = f"{method} {path} HTTP/1.1\r\n{fields}".encode().partition(
             _MARKER.encode()
         )
-        self._has_place = bool(marker)
+        self._has_placeholder = bool(marker)
 
     def encode(self, message: bytes) -> bytes:
         """Return the request with this message, as it is sent."""
@@ -93,7 +93,7 @@ class HttpRequest:
             return b"%bContent-Length: %d\r\n\r\n%b" % (self._before, len(message), message)
         return b"%b%b%b\r\n" % (
             self._before,
-            quote_plus(message).encode() if self._has_place else b"",
+            quote_plus(message).encode() if self._has_placeholder else b"",
             self._after,
         )
 
@@ -175,5 +175,5 @@ def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, HttpReq
     requests = {}
     for address in options.post or options.get:
         with bad_options(f"--{flag} {address}: "):
-            requests[address] = HttpRequest(method, address, headers, has_place=method == GET)
+            requests[address] = HttpRequest(method, address, headers, has_placeholder=method == GET)
     return requests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsqd_py.settings.declaration import Options, setting, strings
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
-from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
+from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.tools import PRODUCER_OPT, TOPIC
 from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS, Strings
 
@@ -44,28 +44,3 @@ class _Log(LogOptions, title="Log"):
 
 class ToNsqOptions(ProgramOptions, _Destination, _Input, _Log):
     """The options of to-nsq."""
-
-
-PROGRAM = Program(
-    "to_nsq",
-    "to-nsq",
-    "Publish files or standard input, one message a record. Records are published as they arrive, in batches if there are many. "
-    "Empty records are skipped. It exits when every nsqd has acknowledged every message.",
-    ToNsqOptions,
-    examples=(
-        (
-            "Publish each line of a file",
-            "to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders orders.jsonl",
-        ),
-        (
-            "Publish the output of a program as it is written",
-            "tail -F access.log | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=access",
-            "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=access' | grep 'depth: 3'\"",
-        ),
-        (
-            "Publish file names, which may contain line feeds, at most a thousand a second",
-            r"find . -print0 | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=files --delimiter='\0' --rate=1000",
-        ),
-    ),
-    argument="files",
-)

@@ -27,7 +27,7 @@ from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.declaration import BadOptions, bad_options
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
-from nsqd_py.settings.types import size_text
+from nsqd_py.settings.values import size_text
 
 # With --rate, how long what was read is still published after a signal to stop.
 _LAST_MESSAGES_S = 0.75

@@ -56,9 +56,6 @@ class RefusedRecord(NamedTuple):
     reason: str
 
 
-NOTHING = RecordBatch((), ())
-
-
 class RecordReader:
     """Splits one input at each delimiter.
 
@@ -79,7 +76,7 @@ class RecordReader:
         begin = chunk.find(self._delimiter) + 1
         if not begin:
             self._keep(chunk)
-            return NOTHING
+            return RecordBatch((), ())
         self._keep(chunk[: begin - 1])
         first = self._take_first()
         end = chunk.rfind(self._delimiter)
@@ -94,7 +91,7 @@ class RecordReader:
         the last record of `echo a,b,c` is `c`. (Go's to_nsq removes the last byte, whatever it is.)
         """
         if not self.unended_bytes:
-            return NOTHING
+            return RecordBatch((), ())
         last = self._take_first()
         return self._batch([last.removesuffix(b"\n") if self._delimiter != b"\n" else last])
 

@@ -14,7 +14,7 @@ from nsqadmin_py.history.file import HistoryFile
 _PAUSE_S = 1.0
 
 
-class KeptDocument:
+class SavedDocument:
     """Writes what `make` returns to a file next to the history, after `changed`.
 
     `close` writes the last change.

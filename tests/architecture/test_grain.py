@@ -1,0 +1,348 @@
+"""Code says one thing at a time: idioms that pack several into one line or expression stay out of the product.
+
+Each rule finds places in the syntax tree of a module. It has a bound, and an example in which it finds each line that
+ends in `# here`, and no other.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeGuard
+
+import pytest
+
+from tests.architecture.test_imports import ALL_MODULES, ROOT
+
+# Nodes that have a line.
+Found = Iterator[ast.expr | ast.stmt | ast.keyword]
+
+DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+COMPUTED = (*COMPREHENSIONS, ast.BinOp, ast.Call, ast.IfExp)
+TRUTHS = (ast.BoolOp, ast.Compare)
+MANY_CLAUSES = 3
+
+# Methods that stand under a second name today, by file and name.
+KNOWN_SHORTCUTS = {
+    # The distributor's method: it saves a call for each read of a connection with a consumer.
+    ("nsqd_py/queue/channel.py", "client_ready")
+}
+
+
+# ---- conditionals
+
+
+def conditionals_looped_over(tree: ast.Module) -> Found:
+    """Yield conditionals over whose result a loop or a comprehension runs."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension) and isinstance(node.iter, ast.IfExp):
+            yield node.iter
+
+
+def conditionals_in_conditionals(tree: ast.Module) -> Found:
+    """Yield conditional expressions of which a part is another one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.IfExp):
+            parts = (node.test, node.body, node.orelse)
+            if any(isinstance(part, ast.IfExp) for part in parts):
+                yield node
+
+
+def conditionals_unpacked(tree: ast.Module) -> Found:
+    """Yield conditionals whose result is unpacked with a star, or with two."""
+    for node in ast.walk(tree):
+        unpacked: list[ast.expr] = []
+        if isinstance(node, ast.Starred) or (isinstance(node, ast.keyword) and node.arg is None):
+            unpacked = [node.value]
+        elif isinstance(node, ast.Dict):
+            unpacked = [value for key, value in zip(node.keys, node.values, strict=True) if key is None]
+        yield from (value for value in unpacked if isinstance(value, ast.IfExp))
+
+
+def products_with_a_truth(tree: ast.Module) -> Found:
+    """Yield products that are a list or nothing: `[value] * bool(value)`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+            continue
+        factors = (node.left, node.right)
+        has_list = any(isinstance(factor, ast.List | ast.Tuple) for factor in factors)
+        has_truth = any(isinstance(factor, TRUTHS) for factor in factors)
+        if any(is_bool_call(factor) for factor in factors) or (has_list and has_truth):
+            yield node
+
+
+def is_bool_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "bool"
+
+
+# ---- comprehensions
+
+
+def assignments_in_comprehensions(tree: ast.Module) -> Found:
+    """Yield assignments with `:=` inside a comprehension."""
+    found: dict[int, ast.expr | ast.stmt] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, COMPREHENSIONS):
+            found |= {id(inner): inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)}
+    yield from found.values()
+
+
+def long_comprehensions(tree: ast.Module) -> Found:
+    """Yield comprehensions with three or more `for` and `if`."""
+    for node in ast.walk(tree):
+        if isinstance(node, COMPREHENSIONS):
+            clauses = len(node.generators) + sum(len(each.ifs) for each in node.generators)
+            if clauses >= MANY_CLAUSES:
+                yield node
+
+
+# ---- assignments
+
+
+def computed_pairs(tree: ast.Module) -> Found:
+    """Yield assignments of several values at once, of which one is computed."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+            continue
+        is_computed = any(isinstance(value, COMPUTED) for value in node.value.elts)
+        if is_computed and isinstance(node.targets[0], ast.Tuple):
+            yield node
+
+
+def late_constants(tree: ast.Module) -> Found:
+    """Yield constants behind the first class or function of a module."""
+    is_behind = False
+    for node in tree.body:
+        if isinstance(node, DEFINITIONS):
+            is_behind = True
+        elif is_behind and is_constant(node):
+            yield node
+
+
+def is_constant(node: ast.stmt) -> bool:
+    """True if the statement gives a value to a name in capitals."""
+    if isinstance(node, ast.Assign):
+        target = node.targets[0]
+    elif isinstance(node, ast.AnnAssign):
+        target = node.target
+    else:
+        return False
+    return isinstance(target, ast.Name) and target.id.lstrip("_").isupper()
+
+
+# ---- methods
+
+
+def methods_bound_again(tree: ast.Module) -> Found:
+    """Yield assignments that give a method a second name (`self.x = self.y`), or a method's name another value."""
+    found: dict[int, ast.expr | ast.stmt] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        methods = {each.name for each in node.body if is_method(each)}
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Assign | ast.AnnAssign) and binds_method(inner, methods):
+                found[id(inner)] = inner
+    yield from found.values()
+
+
+def is_method(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """True for a function that is called, unlike a property. A decorator may make anything else of it."""
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.decorator_list
+
+
+def binds_method(node: ast.Assign | ast.AnnAssign, methods: set[str]) -> bool:
+    """True if an attribute of `self` gets a method, of `self` or of one of its attributes, or hides a method."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    own = {target.attr for target in targets if is_of_self(target)}
+    if not own or not isinstance(node.value, ast.expr):
+        return False
+    value = node.value
+    if not isinstance(value, ast.Attribute):
+        return not own.isdisjoint(methods)
+    is_near = is_of_self(value) or is_of_self(value.value)
+    is_bound = value.attr in METHOD_NAMES or (is_of_self(value) and value.attr in methods)
+    return is_near and is_bound or not own.isdisjoint(methods)
+
+
+def is_of_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def second_name(node: ast.AST) -> str:
+    """Return the attribute that an assignment sets."""
+    assert isinstance(node, ast.Assign | ast.AnnAssign)
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return target.attr if isinstance(target, ast.Attribute) else ""
+
+
+def only_methods(trees: Iterable[ast.Module]) -> set[str]:
+    """Return the names that are methods wherever a class has them, and never fields, properties or variables of it."""
+    methods: set[str] = set()
+    others: set[str] = set()
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                methods |= {each.name for each in node.body if is_method(each)}
+                others |= set(fields_of(node))
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                others.add(node.attr)
+    return methods - others
+
+
+def fields_of(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the names of what stands in a class and is no method."""
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            yield each.target.id
+        elif isinstance(each, ast.Assign):
+            yield from (target.id for target in each.targets if isinstance(target, ast.Name))
+        elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.decorator_list:
+            yield each.name
+
+
+# ---- the rules
+
+
+class Rule(NamedTuple):
+    """`find` yields places; at most `most` of them may be in the product."""
+
+    find: Callable[[ast.Module], Found]
+    most: int
+    example: str
+
+
+RULES = [
+    Rule(
+        conditionals_looped_over,
+        0,
+        """
+for each in all_of_them if is_wanted else ():  # here
+    names = [one.name for one in (found if found else known)]  # here
+chosen = all_of_them if is_wanted else ()
+for each in chosen or ():
+    pass
+""",
+    ),
+    Rule(
+        conditionals_in_conditionals,
+        0,
+        """
+kind = "full" if left == 0 else "low" if left < 9 else "well"  # here
+kind = ("a" if one else "b") if two else "c"  # here
+kind = "a" if one else call("b" if two else "c")
+""",
+    ),
+    Rule(
+        conditionals_unpacked,
+        0,
+        """
+words = ["first", *(more if has_more else ())]  # here
+call(**(named if named else {}))  # here
+call({**({"a": 1} if one else {})})  # here
+words = ["first", *more]
+call(**named, word="a" if one else "b")
+""",
+    ),
+    Rule(
+        products_with_a_truth,
+        0,
+        """
+texts = [text] * bool(text)  # here
+texts = [text] * (size > 0)  # here
+texts = bool(size) * size  # here
+total = count * size
+rates = [0.0] * len(names)
+""",
+    ),
+    Rule(
+        assignments_in_comprehensions,
+        0,
+        """
+found = [one for key in keys if (one := table.get(key))]  # here
+found = {key: (one := key) for key in keys}  # here
+if (one := table.get(key)) is not None:
+    pass
+""",
+    ),
+    Rule(
+        long_comprehensions,
+        0,
+        """
+names = {channel.name for topic in topics if topic.is_open for channel in topic.channels}  # here
+names = {name: one for one in rows if one if one.name}  # here
+names = {channel.name for topic in topics for channel in topic.channels}
+""",
+    ),
+    Rule(
+        computed_pairs,
+        15,
+        """
+first, last = min(numbers), max(numbers)  # here
+self.start, size = 0, end - start  # here
+first, last = last, first
+start, end = (0, 1)
+first, last = ends(numbers)
+""",
+    ),
+    Rule(
+        late_constants,
+        40,
+        """
+FIRST = 1
+def work(): pass
+_SECOND_S = 2.0  # here
+THIRD: int = 3  # here
+variable = 4
+class Thing:
+    OF_THE_CLASS = 5
+""",
+    ),
+    Rule(
+        methods_bound_again,
+        0,
+        """
+class Channel:
+    def __init__(self, log):
+        self.add = self._add  # here
+        self.send = None  # here
+        self.write: object = self.log.write_to_example  # here
+        self.log = log
+        self.on_end = log.write_to_example
+        self.log.on_end = self._add
+    def _add(self): pass
+    def send(self): pass
+class Log:
+    def write_to_example(self): pass
+""",
+    ),
+]
+TREES = {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in ALL_MODULES.values()}
+METHOD_NAMES = only_methods(TREES.values()) | {"write_to_example"}
+
+
+def id_of(rule: Rule) -> str:
+    return rule.find.__name__
+
+
+@pytest.mark.parametrize("rule", RULES, ids=id_of)
+def test_a_rule_finds_what_it_is_for_and_nothing_else(rule: Rule) -> None:
+    planted = [number for number, line in enumerate(rule.example.splitlines(), start=1) if "# here" in line]
+    assert sorted(node.lineno for node in rule.find(ast.parse(rule.example))) == planted
+
+
+@pytest.mark.parametrize("rule", RULES, ids=id_of)
+def test_the_product_does_not_pack(rule: Rule) -> None:
+    found = [
+        f"{file}:{node.lineno}"
+        for file, tree in TREES.items()
+        for node in rule.find(tree)
+        if not is_known(rule, file, node)
+    ]
+    places = "\n".join(sorted(found))
+    assert len(found) <= rule.most, f"{id_of(rule)}: {len(found)} places, at most {rule.most}:\n{places}"
+
+
+def is_known(rule: Rule, file: str, node: ast.AST) -> bool:
+    return rule.find is methods_bound_again and (file, second_name(node)) in KNOWN_SHORTCUTS
