@@ -131,7 +131,7 @@ class Session:
     state: int = STATE_INIT
     needs_tls: bool = field(init=False)
     upgrades: Upgrades = field(init=False)
-    has_upgraded: bool = False
+    upgraded: Upgrades = Upgrades()  # those that the connection uses
 
     def __post_init__(self) -> None:
         self.needs_tls = self.limits.tls_required
@@ -190,7 +190,7 @@ class Session:
 
     def _negotiated(self, wanted: dict[str, Any], http_port: int) -> bytes:
         limits = self.limits
-        may_upgrade = not self.has_upgraded
+        may_upgrade = self.upgraded == Upgrades()
         deflate = wanted["deflate"] and limits.deflate_enabled and may_upgrade
         snappy = wanted["snappy"] and limits.snappy_enabled and may_upgrade
         if deflate and snappy:
