@@ -82,9 +82,6 @@ class DiskUse(NamedTuple):
     on_write: Callable[[Topic[Any], OSError | None], None] | None = None
 
 
-_ANY_WRITE = DiskUse()
-
-
 class Topic(Generic[L]):
     """A topic and its channels.
 
@@ -148,9 +145,10 @@ class Topic(Generic[L]):
         id_clock: Callable[[], int] | None = None,
         policy: TopicPolicy = _NO_POLICY,
         budget: MemoryBudget | None = None,
-        disk: DiskUse = _ANY_WRITE,
+        disk: DiskUse | None = None,
     ) -> None:
         """The messages in memory count in `budget`, which calls `shrink` when there are too many."""
+        disk = disk or DiskUse()
         self.next_seq = log.next_seq if log is not None else 0
         self.buffer = PublishBuffer(
             self.next_seq, guids, wall_clock, id_clock or wall_clock, iteration.add_committer, self
