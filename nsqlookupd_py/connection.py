@@ -245,7 +245,7 @@ class PeerConnection(Stream):
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """Return HANDSHAKE if magic and first command took too long. nsqlookupd sends no heartbeats."""
-        waits = not self._has_spoken and not self._is_behind
+        waits = not self._has_spoken and not self.is_behind
         if waits and limits.handshake_s and now_s - self._begun_s >= limits.handshake_s:
             return HANDSHAKE
         return super().overdue(now_s, limits)

@@ -40,6 +40,7 @@ from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.latency import LatencyMeter
 from nsqd_py.queue.position import Position
+from nsqd_py.queue.topic import DiskUse
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import LoopLag, WorkSlices
@@ -286,7 +287,11 @@ class Broker:
 
     def add_topic(self, name: str, log: TopicLog | None) -> Topic:
         """Return a new topic on this log; nothing is written yet."""
-        syncer = self.sync if log is not None else None
+        syncer: GroupSync | None = None
+        disk = DiskUse()
+        if log is not None:
+            syncer = self.sync
+            disk = DiskUse(self.disk_speed, self.space, self._make_slow_writer, self.disk.written)
         topic = Topic(
             name,
             log,
@@ -297,22 +302,21 @@ class Broker:
             syncer,
             self.log,
             self.clock,
+            policy_of(self.options, name),
+            self.memory,
+            disk,
         )
-        topic.policy = policy_of(self.options, name)
-        topic.on_write = lambda error: self.disk.written(topic, error)
-        topic.use_budget(self.memory)
         if log is not None:
-            topic.space, topic.room_bytes = self.space, 0
-            topic.disk_speed = self.disk_speed
             slow_reader = SlowReader(self._write_threads, self.disk_speed, topic.wake_channels)
             log.chunks.read_file, log.chunks.forget_file = slow_reader.read, slow_reader.forget
             log.chunks.mend = self._mend
-            topic.slow_writer = SlowWriter(
-                topic, log, self._write_threads, self.disk_speed, self.descriptors.room
-            )
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic
+
+    def _make_slow_writer(self, topic: Topic) -> SlowWriter:
+        assert topic.log is not None
+        return SlowWriter(topic, topic.log, self._write_threads, self.disk_speed, self.descriptors.room)
 
     def _mend(self, file: LogFile, start: int, end: int) -> bool:
         """Begin to repair damaged bytes that a consumer met; False if that is not possible."""

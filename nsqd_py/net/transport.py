@@ -9,9 +9,10 @@ the parser.
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 from time import thread_time_ns
-from typing import Any
+from typing import Any, Final
 
 from nsqd_py.errors import LayerError
 from nsqd_py.net import socket_buffers
@@ -36,36 +37,115 @@ STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read
 # The number of kinds of answers that a ticket can distinguish.
 KINDS = 4
 
+# The states of a connection.
+OPEN: Final = 0
+PAUSED: Final = 1  # received commands wait, for an auth server or for the journal of a new channel
+DEAF: Final = 2  # further input is read and dropped
+CLOSING: Final = 3  # nothing more is read, and the connection closes when the socket has taken all output
+CLOSED: Final = 4
+
+# The reasons why input is not read. A higher one replaces a lower one.
+NOTHING: Final = 0  # input is read when it arrives
+START: Final = 1  # `start` was not called yet
+HELD: Final = 2  # input arrived while the connection was held
+OUTPUT: Final = 3  # the peer does not take its answers
+DECODING: Final = 4  # a layer has more of the received input
+UNREAD: Final = 5  # the connection is in the backlog, and its input is in the socket
+UNHANDLED: Final = 6  # the connection is in the backlog with received input
+
+
+class Watchers:
+    """The watchers of one socket in the event loop. The watcher for writing is made when it is first needed."""
+
+    __slots__ = ("_descriptor", "_reader", "_writer")
+
+    def __init__(self, loop: Any, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._reader = loop.io(descriptor, _READ)
+        self._writer: Any = None
+
+    def start_reading(self, on_readable: Callable[[], None]) -> None:
+        self._reader.start(on_readable)
+
+    def stop_reading(self) -> None:
+        self._reader.stop()
+
+    def start_writing(self, on_writable: Callable[[], None]) -> None:
+        if self._writer is None:
+            self._writer = self._reader.loop.io(self._descriptor, _WRITE)
+        self._writer.start(on_writable)
+
+    def stop_writing(self) -> None:
+        self._writer.stop()
+
+    def close(self) -> None:
+        self._reader.stop()
+        self._reader.close()
+        if self._writer is not None:
+            self._writer.stop()
+            self._writer.close()
+
+
+class Progress:
+    """The progress of a connection, as the last sweep and the last heartbeat saw it.
+
+    shaking_since_s  the first sweep that saw the TLS handshake incomplete; 0.0 if no handshake is incomplete
+    stuck_since_s    the last sweep that saw no waiting output, or saw that the peer had taken some
+    swept_bytes      the bytes that the peer had not taken at the last sweep
+    beaten_bytes     the bytes that the peer had not taken at the last heartbeat
+    """
+
+    __slots__ = ("beaten_bytes", "shaking_since_s", "stuck_since_s", "swept_bytes")
+
+    def __init__(self) -> None:
+        self.shaking_since_s = 0.0
+        self.stuck_since_s = 0.0
+        self.swept_bytes = 0
+        self.beaten_bytes = 0
+
 
 class Stream:
     """The socket of one connection. Subclasses implement `on_data` and may extend `on_end` and `on_close`.
 
+    state         OPEN, PAUSED, DEAF, CLOSING or CLOSED
+    waits_for     the reason why input is not read; NOTHING while it is read
     is_quick      True if the last input took a few microseconds, and no handshake follows: it is read without a look at the clock
     is_light      True if the last input was short, and neither encrypted nor compressed: then it can be a bomb
     queued_bytes  output that a subclass counts until the socket has taken it; then `on_drained` sets it to 0
+
+    The state only moves forward, from OPEN to any later one, except that the end of a pause leads from PAUSED to OPEN:
+
+    OPEN     commands are executed
+    PAUSED   from `pause` to `go_on` of an NSQ client, which hold the connection in addition
+    DEAF     after the last request of an HTTP client, whose answer ends the connection
+    CLOSING  after `close_when_sent`
+    CLOSED   after `close`
+
+    `waits_for` is the first of these that is true, so it is computed again when one of them ends:
+
+    UNHANDLED, UNREAD  from `_fall_behind` until the input was handled, or until its turn to be read
+    DECODING           `_undecoded` is set: a layer returns more from what it has received
+    OUTPUT             the peer takes too little, until it has taken everything or a hold ends
+    HELD               input arrived during a hold, until the last hold ends
+    START              before `start`
+
+    Invariants, between two calls of the event loop: the socket is watched for input exactly while `waits_for` is NOTHING and
+    the state is before CLOSING. While `waits_for` is NOTHING, all input is decoded, and handled or in the parser of a
+    subclass. While a connection that is neither held nor CLOSING is UNREAD or UNHANDLED, the backlog has it.
     """
 
     __slots__ = (
-        "_closing",
-        "_decoding",
         "_exact_read",
-        "_fd_reader",
-        "_fd_writer",
         "_holds",
         "_in_iteration",
-        "_is_behind",
-        "_is_unread",
         "_iteration",
         "_layer",
+        "_progress",
         "_read_size",
-        "_reading",
-        "_shaking_since_s",
         "_sock",
-        "_stuck_since_s",
+        "_undecoded",
         "_unsent",
-        "_untaken_before",
-        "_untaken_swept",
-        "closed",
+        "_watchers",
         "is_light",
         "is_quick",
         "log",
@@ -73,6 +153,8 @@ class Stream:
         "owner",
         "peer",
         "queued_bytes",
+        "state",
+        "waits_for",
     )
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log) -> None:
@@ -81,27 +163,20 @@ class Stream:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
         self._iteration = iteration
-        self._fd_reader = loop.io(sock.fileno(), _READ)
-        self._fd_writer: Any = None
+        self._watchers = Watchers(loop, sock.fileno())
         self._layer: Layer | None = None
-        self._decoding: Layer | None = None  # has received bytes that are not decoded yet
+        self._undecoded: Layer | None = None  # has received bytes that are not decoded yet
         self._read_size = SMALL_READ
         self._exact_read = 0  # if set, the size of the next read
-        self._reading = False
         self._unsent: memoryview | None = None
-        self._untaken_before = 0
         self._in_iteration = False
         self._holds = 0
-        self._is_behind = False  # has unhandled input: it is in the backlog, or waits for `release`
-        self._is_unread = False  # that input is still in the socket
+        self.state = OPEN
+        self.waits_for = START
         self.is_quick = False
         self.is_light = True
-        self._closing = False
-        self._untaken_swept = 0
-        self._stuck_since_s = 0.0
-        self._shaking_since_s = 0.0  # when a sweep first saw the TLS handshake incomplete
+        self._progress = Progress()
         self.owner: Connections | None = None
-        self.closed = False
         self.log = log
         self.peer = peer
         self.out: list[Part] = []
@@ -112,30 +187,68 @@ class Stream:
         """Its own end of the connection: `host:port`, or the path of a unix socket."""
         return socket_address(self._sock.getsockname())
 
+    # ---- the state, and the reason to wait: nothing else changes them
+
+    @property
+    def closed(self) -> bool:
+        return self.state == CLOSED
+
+    @property
+    def is_reading(self) -> bool:
+        """True if input is read when it arrives."""
+        return self.waits_for == NOTHING and self.state < CLOSING
+
+    def _enter(self, state: int) -> None:
+        """Go on to this state. A connection that has reached it, or a later one, stays where it is."""
+        if state <= self.state:
+            return
+        if state >= CLOSING and self.is_reading:
+            self._watchers.stop_reading()
+        self.state = state
+
+    def _end_pause(self) -> None:
+        if self.state == PAUSED:
+            self.state = OPEN
+
+    def _wait_for(self, reason: int) -> None:
+        """Make this the reason why input is not read, and stop or start to read."""
+        was_reading = self.is_reading
+        self.waits_for = reason
+        is_reading = self.is_reading
+        if is_reading and not was_reading:
+            self._watchers.start_reading(self._on_readable)
+        elif was_reading and not is_reading:
+            self._watchers.stop_reading()
+
+    def _stop_reading(self, reason: int) -> None:
+        """Read nothing for this reason, unless a higher one is there already."""
+        if reason > self.waits_for:
+            self._wait_for(reason)
+
+    def _read_on(self) -> None:
+        """Read again, unless input waits for its turn, a layer has more of it, or the connection is held."""
+        if self.waits_for >= UNREAD:
+            return
+        if self._undecoded is not None:
+            self._wait_for(DECODING)
+        elif self._holds:
+            self._wait_for(HELD)
+        else:
+            self._wait_for(NOTHING)
+
     # ---- reading
 
     def start(self) -> None:
         """Start reading: call `on_data` with received bytes."""
-        self._set_reading(True)
-
-    def _set_reading(self, wanted: bool) -> None:
-        wanted = wanted and not self.closed and not self._holds and not self._closing
-        wanted = wanted and self._decoding is None and not self._is_behind
-        if wanted != self._reading:
-            self._reading = wanted
-            if wanted:
-                self._fd_reader.start(self._on_readable)
-            else:
-                self._fd_reader.stop()
+        self._read_on()
 
     def _on_readable(self) -> None:
         if self._holds:
-            self._set_reading(False)
+            self._stop_reading(HELD)
             return
         backlog = self._iteration.backlog
         if (not self.is_quick or backlog.is_scheduled) and not backlog.has_time_for(self):
-            self._is_unread = True
-            self._fall_behind()
+            self._fall_behind(UNREAD)
             return
         self._receive()
 
@@ -168,11 +281,12 @@ class Stream:
                 if started_ns and not self._exact_read:  # a larger read would have to be copied
                     read_size = socket_buffers.fitting_read(len(data), thread_time_ns() - started_ns)
                     # Input that waits for its turn took no time yet: reads do not grow for that.
-                    self._read_size = min(read_size, self._read_size) if self._is_behind else read_size
+                    if self.waits_for < UNREAD or read_size < self._read_size:
+                        self._read_size = read_size
             else:
                 self.on_end()
                 # Now, in the time of this turn: a thousand may end at once.
-                if self._closing and not self.out:
+                if self.state == CLOSING and not self.out:
                     self.flush()
         except Exception as error:  # noqa: BLE001 - a bug in one handler must not end the others' loop
             self._on_exception(error)
@@ -196,42 +310,45 @@ class Stream:
         self.is_light = False  # nobody waits for it
         if backlog.is_working or backlog.has_time_for(self):
             return False
-        self._is_unread = True
-        self._fall_behind()
+        self._fall_behind(UNREAD)
         return True
 
-    def _fall_behind(self) -> None:
-        """Stop reading, and let the backlog call `act` for the received input in later iterations."""
-        self._is_behind = True
-        self._set_reading(False)
+    def _fall_behind(self, reason: int = UNHANDLED) -> None:
+        """Stop reading, and let the backlog call `work` in later iterations: for the received input, or to read it."""
+        self._wait_for(reason)
         self._iteration.backlog.add(self)
+
+    @property
+    def is_behind(self) -> bool:
+        """True if input waits for its turn in the backlog, or for the end of a hold and then for its turn."""
+        return self.waits_for >= UNREAD
 
     def _catch_up(self) -> None:
         """Resume reading after all received input is handled."""
-        if self._is_behind:
-            self._is_behind = False
-            if self._unsent is None:  # else reading resumes when the client has taken its answers
-                self._set_reading(True)
+        if self.waits_for >= UNREAD:
+            self._wait_for(OUTPUT)  # then reading resumes when the client has taken its answers
+            if self._unsent is None:
+                self._read_on()
             self._decode_soon()
 
     def work(self) -> bool:
         """Handle more input, called by the backlog. Return True if there is more to do now."""
-        if self._decoding is not None and not self._is_behind:
+        if self.waits_for < UNREAD:
             self._decode_more()
             return False
-        if not self._is_behind or self.closed or self._closing or self._holds:
+        if self.state >= CLOSING or self._holds:
             return False
-        if self._is_unread:
-            self._is_unread = self._is_behind = False
+        if self.waits_for == UNREAD:
+            self._wait_for(NOTHING)
             self._receive()  # this is its turn, whatever the time
-            self._set_reading(True)
-            return self._is_behind and not self._holds
+            self._read_on()
+            return self.is_behind and not self._holds
         try:
             self.act()
         except Exception as error:  # noqa: BLE001 - as in _on_readable
             self._on_exception(error)
             return False
-        return self._is_behind and not self._holds
+        return self.is_behind and not self._holds
 
     def act(self) -> None:
         """Handle received input for one time slice; call `_catch_up` when all is handled."""
@@ -241,29 +358,31 @@ class Stream:
         data = self._decoded(layer, received)
         if data:
             self.on_data(data)
-        if layer.has_more and not self.closed and not self._closing:
-            self._decoding = layer
-            self._set_reading(False)
+        if layer.has_more and self.state < CLOSING:
+            self._undecoded = layer
+            self._stop_reading(DECODING)
             self._decode_soon()
 
     def _decode_soon(self) -> None:
         """Decode the rest in a later iteration: few bytes may expand to many, whose answers must be sent first."""
-        if self._decoding is not None and self._may_decode():
+        if self._undecoded is not None and self._may_decode():
             self._iteration.backlog.add(self)
 
     def _may_decode(self) -> bool:
-        return not (self._holds or self._is_behind or self.closed or self._closing) and self._unsent is None
+        if self._holds or self._unsent is not None:
+            return False
+        return self.waits_for < UNREAD and self.state < CLOSING
 
     def _decode_more(self) -> None:
-        layer = self._decoding
+        layer = self._undecoded
         if layer is None or not self._may_decode():
             return
-        self._decoding = None
+        self._undecoded = None
         try:
             self._on_encoded(layer, b"")
         except Exception as error:  # noqa: BLE001 - as in _on_readable
             self._on_exception(error)
-        self._set_reading(True)
+        self._read_on()
 
     def _decoded(self, layer: Layer, received: bytes) -> bytes:
         try:
@@ -312,14 +431,14 @@ class Stream:
     def release(self) -> None:
         """End one `hold`."""
         self._holds -= 1
-        if self._holds or self.closed:
+        if self._holds or self.state == CLOSED:
             return
         self.want_flush()
-        if not self._reading:  # if it reads, nothing has come in the meantime: 1 us less
-            if self._is_behind:
+        if self.waits_for != NOTHING:  # if it reads, nothing has come in the meantime: 1 us less
+            if self.waits_for >= UNREAD:
                 self._iteration.backlog.add(self)
             self._decode_soon()
-            self._set_reading(True)
+            self._read_on()
 
     # ---- writing
 
@@ -395,17 +514,18 @@ class Stream:
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """Return the time limit that the client exceeds, or "". Called about once a second."""
+        progress = self._progress
         if self._layer is None or self._layer.is_open:
-            self._shaking_since_s = 0.0
-        elif not self._shaking_since_s:
-            self._shaking_since_s = now_s
-        elif limits.handshake_s and now_s - self._shaking_since_s >= limits.handshake_s:
+            progress.shaking_since_s = 0.0
+        elif not progress.shaking_since_s:
+            progress.shaking_since_s = now_s
+        elif limits.handshake_s and now_s - progress.shaking_since_s >= limits.handshake_s:
             return HANDSHAKE
         untaken = self._untaken_bytes()
-        if not untaken or untaken != self._untaken_swept:
-            self._untaken_swept = untaken
-            self._stuck_since_s = now_s
-        elif limits.write_s and now_s - self._stuck_since_s >= limits.write_s:
+        if not untaken or untaken != progress.swept_bytes:
+            progress.swept_bytes = untaken
+            progress.stuck_since_s = now_s
+        elif limits.write_s and now_s - progress.stuck_since_s >= limits.write_s:
             return WRITE
         return ""
 
@@ -420,13 +540,13 @@ class Stream:
 
     def _has_input(self) -> bool:
         """True if the socket has received bytes that are about to be read."""
-        return self._reading and socket_buffers.has_input(self._sock)
+        return self.is_reading and socket_buffers.has_input(self._sock)
 
     def _is_stuck(self) -> bool:
         """True if the peer has taken no bytes since the last call."""
         untaken = self._untaken_bytes()
-        stuck = untaken > 0 and untaken == self._untaken_before
-        self._untaken_before = untaken
+        stuck = untaken > 0 and untaken == self._progress.beaten_bytes
+        self._progress.beaten_bytes = untaken
         return stuck
 
     def flush(self) -> None:
@@ -435,12 +555,12 @@ class Stream:
         out = self.out
         if self._unsent is not None:
             if len(out) > _STOP_READING_PIECES or sum(map(len, out)) > STOP_READING_ABOVE:
-                self._set_reading(False)
+                self._stop_reading(OUTPUT)
             return
-        if self.closed or self._holds:
+        if self.state == CLOSED or self._holds:
             return
         # One answer, most often.
-        if len(out) == 1 and not (self.queued_bytes or self._closing) and self._layer is None:
+        if len(out) == 1 and self.state != CLOSING and not self.queued_bytes and self._layer is None:
             self._hand_to_socket(out.pop())
             return
         if out:
@@ -454,8 +574,8 @@ class Stream:
                 data = bytes(out[0]) if len(out) == 1 else b"".join(out)
                 out.clear()
                 self.send_now(data)
-        if self._closing and not self.unsent_bytes:
-            if self._layer is not None and not self.closed:
+        if self.state == CLOSING and not self.unsent_bytes:
+            if self._layer is not None:
                 self._send_encoded(self._layer.end())
             socket_buffers.discard_input(self._sock)
             self.close("closed")
@@ -465,11 +585,9 @@ class Stream:
     def _wait_for_room(self, rest: memoryview) -> None:
         """Keep `rest` until the socket takes more. Stop reading from the peer if it is large."""
         self._unsent = rest
-        if self._fd_writer is None:
-            self._fd_writer = self._fd_reader.loop.io(self._sock.fileno(), _WRITE)
-        self._fd_writer.start(self._on_writable)
+        self._watchers.start_writing(self._on_writable)
         if len(rest) > STOP_READING_ABOVE:
-            self._set_reading(False)
+            self._stop_reading(OUTPUT)
 
     def _on_writable(self) -> None:
         rest = self._unsent
@@ -485,8 +603,8 @@ class Stream:
             self._unsent = rest[sent:]
             return
         self._unsent = None
-        self._fd_writer.stop()
-        self._set_reading(True)
+        self._watchers.stop_writing()
+        self._read_on()
         self._decode_soon()
         self.want_flush()
         self.on_drained()
@@ -498,27 +616,21 @@ class Stream:
 
     def close_when_sent(self) -> None:
         """Stop reading, and close when the socket has taken all output."""
-        self._closing = True
-        self._set_reading(False)
+        self._enter(CLOSING)
         self.want_flush()
 
     def abort(self, reason: str) -> None:
         """Close immediately, and drop what the peer has not taken yet, also what the system would still send."""
-        if not self.closed:
+        if self.state != CLOSED:
             socket_buffers.drop_output_at_close(self._sock)
         self.close(reason)
 
     def close(self, reason: str) -> None:
         """Close immediately. Idempotent."""
-        if self.closed:
+        if self.state == CLOSED:
             return
-        self.closed = True
-        self._reading = False
-        self._fd_reader.stop()
-        self._fd_reader.close()
-        if self._fd_writer is not None:
-            self._fd_writer.stop()
-            self._fd_writer.close()
+        self._enter(CLOSED)
+        self._watchers.close()
         self._unsent = None
         self.out.clear()
         self._sock.close()
@@ -544,10 +656,11 @@ class EarlyAnswers:
     sent.
     """
 
-    __slots__ = ("_out",)
+    __slots__ = ("_first_withdrawn", "_out")
 
     def __init__(self, out: list[Part]) -> None:
         self._out = out
+        self._first_withdrawn = sys.maxsize
 
     def ticket(self, kind: int = 0) -> int:
         """Return the ticket of the next answer; 0 <= kind < KINDS."""
@@ -563,6 +676,10 @@ class EarlyAnswers:
         position = ticket // KINDS
         self._out[position] = replacement(bytes(self._out[position]))
 
-    def withdraw(self, ticket: int) -> None:
-        """Remove the answer and all that follow it."""
+    def withdraw(self, ticket: int) -> bool:
+        """Remove the answer and all that follow it. Return False if that was done already, for it or one before it."""
+        if ticket >= self._first_withdrawn:
+            return False
+        self._first_withdrawn = ticket
         del self._out[ticket // KINDS :]
+        return True

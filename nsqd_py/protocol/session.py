@@ -155,7 +155,7 @@ class Session:
     state: int = STATE_INIT
     needs_tls: bool = field(init=False)
     upgrades: Upgrades = field(init=False)
-    has_upgraded: bool = False
+    upgraded: Upgrades = Upgrades()  # those that the connection uses
 
     def __post_init__(self) -> None:
         self.needs_tls = self.limits.tls_required
@@ -214,7 +214,7 @@ class Session:
 
     def _negotiated(self, requested: dict[str, Any], http_port: int) -> bytes:
         limits = self.limits
-        may_upgrade = not self.has_upgraded
+        may_upgrade = self.upgraded == Upgrades()
         deflate = requested["deflate"] and limits.deflate_enabled and may_upgrade
         snappy = requested["snappy"] and limits.snappy_enabled and may_upgrade
         if deflate and snappy:

@@ -85,7 +85,6 @@ class Channel(JournaledPosition):
             keeps_batches=keeps_batches,
         )
         self.counts_by_nearness = self.distributor.counts_by_nearness
-        self.client_ready = self.distributor.add  # saves a call for each read of a connection
         self._waiting = self.distributor.waiting
         self._source = source
         self._most_unfinished = most_unfinished
@@ -203,6 +202,10 @@ class Channel(JournaledPosition):
             self._orphan_alarm.set_no_later(deadline_ns)
         else:
             self.tables.pop(client.in_flight, None)
+
+    def client_ready(self, client: SubscribedClient) -> None:
+        """Deliver to a consumer that can take messages."""
+        self.distributor.add(client)
 
     def owns(self, message_id: bytes) -> bool:
         """True if any client of this channel has the message in flight. Only the text of an error depends on it.

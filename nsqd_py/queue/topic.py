@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from nsqd_py.diskqueue.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
@@ -68,6 +68,21 @@ class Syncer(Protocol):
         """Called when the topic has its first unsynced message, or at least `every` unsynced messages."""
 
 
+class DiskUse(NamedTuple):
+    """How a topic writes to its log. By default, the event loop makes all writes, of any size.
+
+    speed        tells whether the disk is slow
+    space        grants the bytes that the topic may write
+    make_writer  returns the writer of the topic, which writes in a thread while the disk is slow
+    on_write     called with the topic and the error of a write that failed, and with None after the next one that succeeds
+    """
+
+    speed: DiskSpeed = UNMEASURED
+    space: DiskSpace | None = None
+    make_writer: Callable[[Topic[Any]], BatchWriter] | None = None
+    on_write: Callable[[Topic[Any], OSError | None], None] | None = None
+
+
 class Topic(Generic[L]):
     """A topic and its channels.
 
@@ -88,6 +103,7 @@ class Topic(Generic[L]):
         "_account",
         "_commits",
         "_mem_queue_size",
+        "_on_write",
         "_recent",
         "_report",
         "_syncer",
@@ -107,7 +123,6 @@ class Topic(Generic[L]):
         "messages",
         "name",
         "next_seq",
-        "on_write",
         "disk_speed",
         "policy",
         "released",
@@ -129,7 +144,12 @@ class Topic(Generic[L]):
         syncer: Syncer | None,
         report: DaemonLog,
         id_clock: Callable[[], int] | None = None,
+        policy: TopicPolicy = _NO_POLICY,
+        budget: MemoryBudget | None = None,
+        disk: DiskUse | None = None,
     ) -> None:
+        """The messages in memory count in `budget`, which calls `shrink` when there are too many."""
+        disk = disk or DiskUse()
         self.next_seq = log.next_seq if log is not None else 0
         self.buffer = PublishBuffer(
             self.next_seq, guids, wall_clock, id_clock or wall_clock, iteration.add_committer, self
@@ -147,12 +167,12 @@ class Topic(Generic[L]):
         self.expired_count = 0
         self.dead_letters: Sequence[dict[str, Any]] = ()
         self.unreleased_deferred: list[tuple[int, int, int]] = []
-        self.policy = _NO_POLICY
-        self.on_write: Callable[[OSError | None], None] = _ignore
-        self.space: DiskSpace | None = None
-        self.room_bytes = sys.maxsize
-        self.disk_speed: DiskSpeed = UNMEASURED
+        self.policy = policy
+        self.space = disk.space
+        self.room_bytes = sys.maxsize if disk.space is None else 0
+        self.disk_speed = disk.speed
         self.slow_writer: BatchWriter | None = None
+        self._on_write = disk.on_write
         self._mem_queue_size = mem_queue_size
         self._syncer = syncer
         self._report = report
@@ -163,6 +183,10 @@ class Topic(Generic[L]):
         self._written: list[Batch] = NOTHING
         self._write_failed = False
         self.unsynced = 0
+        if budget is not None:
+            self._use_budget(budget)
+        if disk.make_writer is not None:
+            self.slow_writer = disk.make_writer(self)
 
     def remember_dead_letter(self, summary: dict[str, Any]) -> None:
         """Add to `dead_letters`."""
@@ -213,8 +237,7 @@ class Topic(Generic[L]):
 
     # ---- memory
 
-    def use_budget(self, budget: MemoryBudget) -> None:
-        """Count the messages in memory in this budget, which calls `shrink` when there are too many."""
+    def _use_budget(self, budget: MemoryBudget) -> None:
         if self.log is None:
             self._account = budget.account()
         else:
@@ -347,7 +370,7 @@ class Topic(Generic[L]):
             recent.report()
         if self._write_failed:
             self._write_failed = False
-            self.on_write(None)
+            self._report_write(None)
         syncer = self._syncer
         if syncer is not None:
             were_unsynced = self.unsynced
@@ -363,9 +386,13 @@ class Topic(Generic[L]):
             self._report.of_clients.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
             if self.log is not None and error.errno in _LEAVES_FILE:
                 self.log.leave_last_file()
-            self.on_write(error)
+            self._report_write(error)
         for publisher, ticket in publishers:
             publisher.publish_failed(ticket, error)
+
+    def _report_write(self, error: OSError | None) -> None:
+        if self._on_write is not None:
+            self._on_write(self, error)
 
     # ---- a slow disk
 
@@ -482,7 +509,7 @@ class Topic(Generic[L]):
             channel.free()
         self.channels.clear()
         self.buffer.close()
-        self.on_write = _ignore
+        self._on_write = None
         self.slow_writer = None
         self._recent.report_changes_to(_ignore)
 

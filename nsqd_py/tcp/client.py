@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import socket
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,9 +17,9 @@ from nsqd_py.broker.services import Topic
 from nsqd_py.errors import ClientError, DpubFailed, MpubFailed, PubFailed
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import DeflateLayer, Layer, Stacked
-from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.transport import EarlyAnswers, Stream
+from nsqd_py.net.transport import CLOSED, CLOSING, UNHANDLED, UNREAD, EarlyAnswers, Stream
+from nsqd_py.pqueues.alarms import Alarm
 from nsqd_py.pqueues.in_flight import InFlightTable
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.commands import DPUB, MPUB, PUB
@@ -46,13 +45,17 @@ ERRORS_PER_S = 1_000
 
 
 class ErrorCharge:
-    """The error count of one client, which decreases by ERRORS_PER_S each second."""
+    """The error count of one client, which decreases by ERRORS_PER_S each second.
 
-    __slots__ = ("_count", "_since_s")
+    is_slow  True while the client is served more slowly because of its errors
+    """
+
+    __slots__ = ("_count", "_since_s", "is_slow")
 
     def __init__(self, now_s: float) -> None:
         self._count = 0.0
         self._since_s = now_s
+        self.is_slow = False
 
     def add(self, now_s: float) -> bool:
         """Count an error. Return True if there are too many now."""
@@ -71,43 +74,76 @@ MS_NS = 1_000_000
 _RECHECK_NS = 100 * MS_NS
 
 
-class Client(Stream):
-    """A producer or consumer. Topics use it as a `Publisher`, its channel as a `SubscribedClient`. A subclass reads its commands.
+class Pulse:
+    """The signs of life of one client, and its next heartbeat.
 
-    has_protocol  True when the client has named its protocol
+    loop          the event loop, whose `now` is the clock of `heard_s`
+    heard_s       the time of the last sign of life
+    connect_time  when the client connected, in s since the epoch
+    alarm         rings when a heartbeat is due
+    due_ns        the time for which the alarm was set
+    """
+
+    __slots__ = ("alarm", "connect_time", "due_ns", "heard_s", "loop")
+
+    def __init__(self, loop: Any, alarm: Alarm) -> None:
+        self.loop = loop
+        self.heard_s: float = loop.now()
+        self.connect_time = time.time()
+        self.alarm = alarm
+        self.due_ns = 0
+
+    def hear(self) -> None:
+        """Measure the silence of the client from now on."""
+        self.heard_s = self.loop.now()
+
+    def silent_ns(self) -> int:
+        """Return the time since the last sign of life."""
+        return int((self.loop.now() - self.heard_s) * 1e9)
+
+    def beat_at(self, due_ns: int) -> None:
+        """Set the time of the next heartbeat."""
+        self.due_ns = due_ns
+        self.alarm.set(due_ns)
+
+
+class Subscription:
+    """The subscription of a consumer, and the number of messages that it has answered. Topic and channel are None before SUB."""
+
+    __slots__ = ("channel", "finish_count", "requeue_count", "topic")
+
+    def __init__(self) -> None:
+        self.topic: Topic | None = None
+        self.channel: Channel | None = None
+        self.finish_count = 0
+        self.requeue_count = 0
+
+
+class Client(Stream):
+    """A producer or consumer. Topics use it as a `Publisher`, its channel as a `SubscribedClient`.
+
+    A subclass reads its commands. What a PUB, a FIN, a RDY or a delivery asks for are attributes of the client itself.
     """
 
     __slots__ = (
         "_alarm",
-        "_beat_due_ns",
         "_budget",
         "_errors",
-        "_failed_ticket",
-        "_heard_s",
-        "_heartbeat",
-        "_is_paused",
-        "_is_slow",
-        "_loop",
         "_tls",
-        "_upgrades",
         "broker",
-        "channel",
-        "connect_time",
         "early",
-        "finish_count",
         "guard",
-        "has_protocol",
         "in_flight",
         "is_waiting",
         "message_count",
         "msg_timeout_ns",
         "nearness",
         "pub_counts",
+        "pulse",
         "rdy",
-        "requeue_count",
         "sample_rate",
         "session",
-        "topic",
+        "subscription",
     )
 
     def __init__(
@@ -124,24 +160,15 @@ class Client(Stream):
         identity, _ = host_and_port(peer)
         self.broker = broker
         self.session = Session(limits, client_id=identity, hostname=identity)
-        self.has_protocol = False
-        self._loop = loop
-        self._heard_s = loop.now()
-        self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
-        self._beat_due_ns = 0
+        self.pulse = Pulse(loop, broker.alarms.alarm(self._on_heartbeat))
         self._tls: TlsLayer | None = None
-        self._upgrades = Upgrades()
         self._errors: ErrorCharge | None = None
-        self._is_slow = False
-        self._is_paused = False
         self._budget = broker.memory
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self.guard: AuthGuard | None = None
         self.early = EarlyAnswers(self.out)
-        self._failed_ticket = sys.maxsize
         self.pub_counts: dict[str, int] = defaultdict(int)
-        self.topic: Topic | None = None
-        self.channel: Channel | None = None
+        self.subscription = Subscription()
         self.in_flight = InFlightTable()
         self.is_waiting = False
         self.rdy = 0
@@ -149,9 +176,6 @@ class Client(Stream):
         self.sample_rate = 0
         self.nearness = GLOBAL
         self.message_count = 0
-        self.finish_count = 0
-        self.requeue_count = 0
-        self.connect_time = time.time()
 
     @property
     def authorization(self) -> Authorization | None:
@@ -165,10 +189,8 @@ class Client(Stream):
 
         Publishes may fail in another order than they came, if their topics differ: the error is that of the first one.
         """
-        if self.closed or ticket >= self._failed_ticket:
+        if self.closed or not self.early.withdraw(ticket):
             return
-        self._failed_ticket = ticket
-        self.early.withdraw(ticket)
         name, failure = PUBLISH_ERRORS[self.early.kind_of(ticket)]
         self.answer_error(failure(f"{name} failed {error.strerror or error}"))
 
@@ -204,14 +226,15 @@ class Client(Stream):
         self.want_flush()
 
     def maybe_ready(self) -> None:
-        if not self.is_waiting and self.channel is not None and self.capacity() > 0:
-            self.channel.client_ready(self)
+        channel = self.subscription.channel
+        if channel is not None and not self.is_waiting and self.capacity() > 0:
+            channel.client_ready(self)
 
     def on_drained(self) -> None:
         """Accept messages again when the socket has taken all output."""
         if not self.out:
             self.queued_bytes = 0
-            if not self.closed:
+            if self.state != CLOSED:
                 self.maybe_ready()
 
     def watch_deadline(self, deadline_ns: int) -> None:
@@ -219,7 +242,7 @@ class Client(Stream):
 
     def _on_deadline(self, now_ns: int) -> None:
         """Requeue in-flight messages that have timed out."""
-        channel = self.channel
+        channel = self.subscription.channel
         if channel is None or self.closed:
             return
         if channel.expire(self.in_flight, now_ns):
@@ -234,11 +257,11 @@ class Client(Stream):
         if error.fatal:
             self.close_when_sent()
         else:
-            now_s = self._loop.now()
+            now_s = self.pulse.loop.now()
             if self._errors is None:
                 self._errors = ErrorCharge(now_s)
-            if self._errors.add(now_s) and not self._is_slow:
-                self._is_slow = True
+            if self._errors.add(now_s) and not self._errors.is_slow:
+                self._errors.is_slow = True
                 self.log.of_clients.warning(
                     "client(%s) causes more than %d errors a second, it is served more slowly",
                     self.peer,
@@ -247,19 +270,20 @@ class Client(Stream):
 
     def _must_wait(self) -> bool:
         """True if the client has caused too many errors. Its input is then handled by the backlog, more slowly."""
-        assert self._errors is not None
-        self._is_slow = self._errors.is_over(self._loop.now())
-        if self._is_slow and not self._is_behind:
+        errors = self._errors
+        if errors is None or not errors.is_slow:
+            return False
+        errors.is_slow = errors.is_over(self.pulse.loop.now())
+        if errors.is_slow and self.waits_for < UNREAD:
             self._fall_behind()
             return True
         return False
 
-    def _fall_behind(self) -> None:
-        if not self._is_slow:
-            super()._fall_behind()
+    def _fall_behind(self, reason: int = UNHANDLED) -> None:
+        if self._errors is None or not self._errors.is_slow:
+            super()._fall_behind(reason)
             return
-        self._is_behind = True
-        self._set_reading(False)
+        self._wait_for(reason)
         self._iteration.backlog.add_slow(self)
 
     # ---- layers
@@ -272,10 +296,9 @@ class Client(Stream):
         self._iteration.end()  # write earlier publishes and send their answers without the new layers
         if self._holds:
             self.close("IDENTIFY asks for an upgrade while a publish before it waits for the disk")
-        if self.closed or self._closing:
+        if self.state >= CLOSING:
             return
-        self.session.has_upgraded = True
-        self._upgrades = upgrades
+        self.session.upgraded = upgrades
         received = take_unread()
         added: Layer | None = None
         for layer in self._layers(upgrades):
@@ -313,45 +336,41 @@ class Client(Stream):
 
     @property
     def uses_snappy(self) -> bool:
-        return self._upgrades.snappy
+        return self.session.upgraded.snappy
 
     @property
     def uses_deflate(self) -> bool:
-        return self._upgrades.deflate_level > 0
+        return self.session.upgraded.deflate_level > 0
 
     # ---- time
-
-    def overdue(self, now_s: float, limits: TimeLimits) -> str:
-        if not self.has_protocol and limits.handshake_s and now_s - self._heard_s >= limits.handshake_s:
-            return HANDSHAKE
-        return super().overdue(now_s, limits)
 
     def set_heartbeat(self) -> None:
         interval_ms = self.session.heartbeat_interval_ms
         if interval_ms:
-            self._beat_at(self.broker.clock() + interval_ms * MS_NS)
+            self.pulse.beat_at(self.broker.clock() + interval_ms * MS_NS)
         else:
-            self._heartbeat.set(None)
+            self.pulse.alarm.set(None)
 
     def _on_heartbeat(self, now_ns: int) -> None:
         """Send a heartbeat. Close a client that sent nothing for two intervals, or took nothing for one."""
         interval_ns = self.session.heartbeat_interval_ms * MS_NS
         if self.closed or not interval_ns:
             return
+        pulse = self.pulse
         # Waiting for a slow disk is not silence of the client; the heartbeat goes ahead of its answers.
         if self._holds:
-            self._heard_s = self._loop.now()
+            pulse.hear()
             self.send_before_answers(frames.HEARTBEAT)
-            self._beat_at(now_ns + interval_ns)
+            pulse.beat_at(now_ns + interval_ns)
             return
         # The loop was blocked: the client had no heartbeat to answer.
-        if now_ns - self._beat_due_ns >= interval_ns:
-            self._heard_s = self._loop.now()
-        # Nothing is read from a client that is paused or in the backlog.
-        silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
+        if now_ns - pulse.due_ns >= interval_ns:
+            pulse.hear()
+        # Nothing is read from a client in the backlog.
+        silent_ns = 0 if self.is_behind else pulse.silent_ns()
         # The loop had no time to read it.
         if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():
-            self._beat_at(now_ns + _RECHECK_NS)
+            pulse.beat_at(now_ns + _RECHECK_NS)
         elif silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")
         elif self._is_stuck():
@@ -359,11 +378,7 @@ class Client(Stream):
         else:
             self.send(frames.HEARTBEAT)
             left_ns = max(MS_NS, _SILENT_INTERVALS * interval_ns - silent_ns)
-            self._beat_at(now_ns + min(interval_ns, left_ns))
-
-    def _beat_at(self, due_ns: int) -> None:
-        self._beat_due_ns = due_ns
-        self._heartbeat.set(due_ns)
+            pulse.beat_at(now_ns + min(interval_ns, left_ns))
 
     # ---- the end
 
@@ -374,7 +389,7 @@ class Client(Stream):
 
     def on_close(self, reason: str) -> None:
         self.log.of_clients.info("PROTOCOL(V2): [%s] exiting ioloop - %s", self.peer, reason)
-        self._heartbeat.close()
+        self.pulse.alarm.close()
         self._alarm.close()
         if self.guard is not None:
             self.guard.close()
@@ -383,6 +398,6 @@ class Client(Stream):
             self.broker.replication.detach(self)
         self.broker.clients.pop(self, None)
         self._budget.share_room(len(self.broker.clients))
-        channel, topic = self.channel, self.topic
-        if channel is not None and topic is not None:
-            self.broker.client_left(topic, channel, self)
+        left = self.subscription
+        if left.channel is not None and left.topic is not None:
+            self.broker.client_left(left.topic, left.channel, self)

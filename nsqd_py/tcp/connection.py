@@ -30,7 +30,9 @@ from nsqd_py.errors import (
     SubFailed,
     TouchFailed,
 )
+from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.net.transport import OPEN, PAUSED, UNREAD
 from nsqd_py.protocol import MAGIC_V2, frames
 from nsqd_py.protocol.commands import (
     MPUB,
@@ -99,17 +101,18 @@ class ClientConnection(Client):
 
     def _run_commands(self, parser: CommandParser) -> None:
         """Execute received commands for one time slice; the backlog continues in later iterations."""
-        if self._is_slow and self._must_wait():
+        if self._errors is not None and self._must_wait():
             return
+        pulse = self.pulse
         began_s = perf_counter()
-        while not (self._closing or self._is_paused or self.closed):
+        while self.state == OPEN:
             try:
                 command = parser.next_command()
                 if command is None:
                     if parser.awaited_mpub:
                         await_mpub(self, parser.awaited_mpub)
                     break
-                self._heard_s = self._loop.now()  # only complete commands count as a sign of life
+                pulse.heard_s = pulse.loop.now()  # only complete commands count as a sign of life
                 HANDLERS[type(command)](self, command)
             except ClientError as error:
                 if parser.awaited_mpub and isinstance(error, (BadBody, BadMessage)):
@@ -126,7 +129,7 @@ class ClientConnection(Client):
         self.is_quick = self._layer is None and parser.is_idle and perf_counter() - began_s < _QUICK_S
         if parser.next_read and self._layer is None:
             self._exact_read, self.is_light = parser.next_read, False
-        if self._is_behind:
+        if self.waits_for >= UNREAD:
             self._catch_up()
 
     def act(self) -> None:
@@ -148,10 +151,9 @@ class ClientConnection(Client):
             self.close_when_sent()
             return
         self._parser = CommandParser(self.session) if self.guard is None else GuardedParser(self.session)
-        self.has_protocol = True
         self.broker.clients[self] = None
         self._budget.share_room(len(self.broker.clients))
-        self._heard_s = self._loop.now()
+        self.pulse.hear()
         self.set_heartbeat()
         if len(data) > len(MAGIC_V2):
             self.on_data(data[len(MAGIC_V2) :])
@@ -170,15 +172,15 @@ class ClientConnection(Client):
 
     def pause(self) -> None:
         """Neither read, execute commands nor send until `go_on`."""
-        self._is_paused = True
+        self._enter(PAUSED)
         self.forget_pub()
         self.hold()
 
     def go_on(self, step: Step) -> None:
         """End the pause: call `step`, which may raise ClientError, then execute the commands after it."""
         assert self._parser is not None
-        self._is_paused = False
-        self._heard_s = self._loop.now()  # the pause does not count as silence of the client
+        self._end_pause()
+        self.pulse.hear()  # the pause does not count as silence of the client
         self.release()
         try:
             step()
@@ -194,9 +196,15 @@ class ClientConnection(Client):
     @property
     def received_bytes(self) -> int:
         """The bytes of a command that is not complete; 0 while complete commands wait for their turn or for the disk."""
-        if self._parser is None or self._is_behind or self._holds:
+        if self._parser is None or self.is_behind or self._holds:
             return 0
         return self._parser.gathered_bytes
+
+    def overdue(self, now_s: float, limits: TimeLimits) -> str:
+        has_begun = self._parser is not None
+        if not has_begun and limits.handshake_s and now_s - self.pulse.heard_s >= limits.handshake_s:
+            return HANDSHAKE
+        return super().overdue(now_s, limits)
 
 
 # ---- handlers
@@ -285,8 +293,8 @@ def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSErro
     if not channel.add_client(client):
         most = client.broker.options.max_channel_consumers
         raise SubFailed(f"SUB failed consumers for {topic.name}:{channel.name} exceeds limit of {most}")
-    client.topic = topic
-    client.channel = channel
+    client.subscription.topic = topic
+    client.subscription.channel = channel
     client.session.state = STATE_SUBSCRIBED
     client.send(frames.OK)
 
@@ -301,10 +309,11 @@ def rdy(client: ClientConnection, command: Rdy) -> None:
 
 def fin(client: ClientConnection, command: Fin) -> None:
     message_ids = command.message_ids
-    channel = client.channel
+    subscription = client.subscription
+    channel = subscription.channel
     assert channel is not None
     missing = channel.finish(client, message_ids)
-    client.finish_count += len(message_ids) - len(missing)
+    subscription.finish_count += len(message_ids) - len(missing)
     for message_id in missing:
         client.answer_error(
             FinFailed(f"FIN {words(message_id)} failed {_missing_reason(channel, message_id)}")
@@ -318,7 +327,7 @@ def fin(client: ClientConnection, command: Fin) -> None:
 
 
 def req(client: ClientConnection, command: Req) -> None:
-    channel = client.channel
+    channel = client.subscription.channel
     assert channel is not None
     message_id, delay_ns = command.message_id, command.delay_ns
     clamped_ns = max(0, min(delay_ns, client.broker.options.max_req_timeout_ns))
@@ -328,13 +337,13 @@ def req(client: ClientConnection, command: Req) -> None:
         )
     if not channel.requeue(client, message_id, clamped_ns):
         raise ReqFailed(f"REQ {words(message_id)} failed {_missing_reason(channel, message_id)}")
-    client.requeue_count += 1
+    client.subscription.requeue_count += 1
     client.maybe_ready()
 
 
 def touch(client: ClientConnection, command: Touch) -> None:
     message_id = command.message_id
-    channel = client.channel
+    channel = client.subscription.channel
     assert channel is not None
     if not channel.touch(client, message_id):
         raise TouchFailed(f"TOUCH {words(message_id)} failed {_missing_reason(channel, message_id)}")

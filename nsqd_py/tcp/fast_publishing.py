@@ -19,6 +19,7 @@ from typing import Any
 from nsqd_py.broker.broker import Broker
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
+from nsqd_py.net.transport import CLOSING, PAUSED
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.batch import SIZE_BYTES
 from nsqd_py.protocol.commands import PUB
@@ -35,21 +36,17 @@ _MOST_PUBS = 24
 _FEWEST_PUBS = 3
 _FEWEST_READS = 16
 _MOST_READS = 4096
+# The line of a publish, which of PUB and DPUB it is, its topic, and its delay in ns. An empty line stands for none.
+LastPub = tuple[bytes, int, str, int]
+
+_NO_PUB: LastPub = (b"", PUB, "", 0)
 _read_int32 = Struct(">i").unpack_from
 
 
 class FastConnection(ClientConnection):
     """A connection that recognises a read of exactly one PUB or DPUB with the line of the last one."""
 
-    __slots__ = (
-        "_defer_ns",
-        "_kind",
-        "_line",
-        "_max_msg_size",
-        "_reads_between_waits",
-        "_reads_until_wait",
-        "_topic_name",
-    )
+    __slots__ = ("_last_pub", "_max_msg_size", "_reads_between_waits", "_reads_until_wait")
 
     def __init__(
         self,
@@ -62,63 +59,59 @@ class FastConnection(ClientConnection):
         limits: Limits,
     ) -> None:
         super().__init__(sock, peer, loop, iteration, log, broker, limits)
-        self._line = b""
-        self._topic_name = ""
-        self._kind = PUB
-        self._defer_ns = 0
+        self._last_pub = _NO_PUB
         self._max_msg_size = limits.max_msg_size
         self._reads_between_waits = self._reads_until_wait = _FEWEST_READS
 
     def forget_pub(self) -> None:
         super().forget_pub()
-        self._line = b""
+        self._last_pub = _NO_PUB
 
-    def _line_of_open_topic(self, data: bytes) -> bytes:
-        """Return the line of a PUB to another topic, and note it like the last one; empty if no such topic is open.
+    def _pub_to_open_topic(self, data: bytes) -> LastPub:
+        """Return the line of a PUB to another topic, and note it like the last one; `_NO_PUB` if no such topic is open.
 
         The name of an open topic needs no check. A client with permissions has each new line checked.
         """
         newline = data.find(b"\n", 4, _LONGEST_LINE)
         if newline < 0 or self.guard is not None or not data.startswith(b"PUB "):
-            return b""
+            return _NO_PUB
         topic_name = str(data[4:newline], "latin-1")
         if topic_name not in self.broker.open_topics:
-            return b""
-        self._line = data[: newline + 1]
-        self._kind = PUB
-        self._topic_name = topic_name
-        self._defer_ns = 0
-        return self._line
+            return _NO_PUB
+        self._last_pub = data[: newline + 1], PUB, topic_name, 0
+        return self._last_pub
 
     def on_data(self, data: bytes) -> None:
-        line = self._line
+        line, kind, topic_name, defer_ns = self._last_pub
         body = data.removeprefix(line)
         if line and body is data:  # another line
-            body = data.removeprefix(self._line_of_open_topic(data))
+            line, kind, topic_name, defer_ns = self._pub_to_open_topic(data)
+            body = data.removeprefix(line)
         if body is not data:
             size = len(body) - SIZE_BYTES
             if 0 < size <= self._max_msg_size and _read_int32(body)[0] == size:
-                topic = self.broker.open_topics.get(self._topic_name)
+                topic = self.broker.open_topics.get(topic_name)
                 if topic is not None:
                     # The same, without a call.
-                    ticket = self.early.ticket(self._kind) if self.out else self._kind
-                    topic.buffer.publish(body, 1, SIZE_BYTES + size, self, ticket, self._defer_ns)
+                    ticket = self.early.ticket(kind) if self.out else kind
+                    topic.buffer.publish(body, 1, SIZE_BYTES + size, self, ticket, defer_ns)
                     self.out.append(frames.OK)
                     if not self._in_iteration:
                         self._in_iteration = True
                         self._iteration.add_flusher(self)
                     self.pub_counts[topic.name] += 1
-                    self._heard_s = self._loop.now()
+                    pulse = self.pulse
+                    pulse.heard_s = pulse.loop.now()
                     self.is_quick = True
                     self._reads_until_wait -= 1
                     if not self._reads_until_wait:
                         self._read_more()
                     return
-        self._line = b""  # the parser may now keep a part of a command
+        self._last_pub = _NO_PUB  # the parser may now keep a part of a command
         ClientConnection.on_data(self, data)
-        if data.startswith((b"PUB ", b"DPUB ")) and not self._is_paused:
+        if data.startswith((b"PUB ", b"DPUB ")) and self.state != PAUSED:
             assert self._parser is not None
-            self._line, self._kind, self._topic_name, self._defer_ns = self._parser.last_pub()
+            self._last_pub = self._parser.last_pub()
 
     def _read_more(self) -> None:
         """Answer the client, and read its next PUBs without going back to the event loop, if no other client is active."""
@@ -139,9 +132,13 @@ class FastConnection(ClientConnection):
 
     def _has_read(self) -> bool:
         """Handle the next input if it comes soon, and answer it; False if it did not come, or took longer than a PUB."""
-        if self._holds or self._closing or self._unsent is not None or self._layer is not None:
-            return False
-        if not self._has_input_soon():
+        if (
+            self._holds
+            or self.state >= CLOSING
+            or self._unsent is not None
+            or self._layer is not None
+            or not self._has_input_soon()
+        ):
             return False
         try:
             data = self._sock.recv(SMALL_READ)

@@ -12,7 +12,7 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.protocol.message_ids import GuidFactory
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import Position
-from nsqd_py.queue.topic import Topic
+from nsqd_py.queue.topic import DiskUse, Topic
 from tests.unit.fakes import FakePublisher, World, limits
 from tests.unit.log_bench import read_all
 
@@ -36,6 +36,7 @@ class Bench:
         self.world = World()
         self.directory = directory
         self.syncer = FakeSyncer()
+        self.disk = DiskUse()
 
     def topic(
         self, name: str = "orders", mem_queue_size: int = 10_000, max_bytes_per_file: int = 1 << 20
@@ -45,7 +46,15 @@ class Bench:
         log = None if is_ephemeral else TopicLog(self.directory, name, max_bytes_per_file, world.log.error)
         syncer = None if is_ephemeral else self.syncer
         return Topic(
-            name, log, GuidFactory(1), mem_queue_size, world.iteration, world.clock, syncer, world.log
+            name,
+            log,
+            GuidFactory(1),
+            mem_queue_size,
+            world.iteration,
+            world.clock,
+            syncer,
+            world.log,
+            disk=self.disk,
         )
 
     def channel(self, topic: Topic, name: str = "ch", mem_queue_size: int = 10_000) -> Channel:
@@ -75,13 +84,18 @@ class SlowBench(Bench):
     def __init__(self, directory: Path, threads: Any, max_bytes_per_file: int = 1 << 20) -> None:
         super().__init__(directory)
         self.threads = threads
+        self.disk_speed = self.world.disk_speed
+        self.disk = DiskUse(self.disk_speed, make_writer=self._make_writer)
         self.slow = self.topic(max_bytes_per_file=max_bytes_per_file)
         self.of_slow = self.channel(self.slow)
         self.world.publish(self.slow, b"before")
         self.log: Any = self.slow.log
-        self.disk_speed = self.slow.disk_speed = self.world.disk_speed
-        self.writer = self.slow.slow_writer = SlowWriter(self.slow, self.log, threads, self.disk_speed)
+        self.writer: Any = self.slow.slow_writer
         self.disk_speed.stall(self)
+
+    def _make_writer(self, topic: Topic[Any]) -> SlowWriter:
+        assert topic.log is not None
+        return SlowWriter(topic, topic.log, self.threads, self.disk_speed)
 
     def put(self, *messages: bytes) -> FakePublisher:
         """Publish, and let a thread begin."""

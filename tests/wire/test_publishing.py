@@ -147,9 +147,9 @@ def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd, disk):
     web = Peer(nsqd.http).say(HTTP_PUB % (3, b"web"))
     low, before = nsqd.next_seq, disk.writes
     for number, peer in enumerate(peers):
-        peer.stream._heard_s = 0.0  # type: ignore[attr-defined]
+        peer.stream.pulse.heard_s = 0.0  # type: ignore[attr-defined]
         peer.say(pub("t", b"%03d" % number), pub("t", b"%03d" % (10 + number))).read(2)
-    assert all(peer.stream._heard_s for peer in peers)  # type: ignore[attr-defined]
+    assert all(peer.stream.pulse.heard_s for peer in peers)  # type: ignore[attr-defined]
     peers[0].say(mpub("t", [b"xyz", b"larger"]), pub("t", b"end")).read(2)
     web.read()
     nsqd.iteration.end()

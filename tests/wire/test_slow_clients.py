@@ -227,12 +227,12 @@ def test_a_tls_handshake_has_its_time(nsqd, certificates, kind, is_sure, part):
 def test_bytes_of_a_command_that_never_ends_are_no_sign_of_life(nsqd):
     tcp = nsqd.over_tcp()
     tcp.say(MAGIC)
-    heard_s = tcp.stream._heard_s
+    heard_s = tcp.stream.pulse.heard_s
     for byte in pub("t", b"body")[:-1]:
         tcp.say(bytes([byte]))
-    assert tcp.stream._heard_s == heard_s
+    assert tcp.stream.pulse.heard_s == heard_s
     tcp.say(b"y" + NOP)
-    assert tcp.stream._heard_s > heard_s
+    assert tcp.stream.pulse.heard_s > heard_s
 
 
 # ---- nsqlookupd

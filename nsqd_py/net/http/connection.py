@@ -11,7 +11,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 import gevent
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -32,7 +32,7 @@ from nsqd_py.net.http.handling import (
 from nsqd_py.net.http.router import App, Request, Router, Target
 from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.transport import EarlyAnswers, Stream
+from nsqd_py.net.transport import DEAF, HELD, OUTPUT, EarlyAnswers, Stream
 from nsqd_py.runtime.logs.bugs import report_bug
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import ONE_ROUND_S
@@ -53,8 +53,13 @@ MIN_BODY_BYTES_PER_S = 1024
 # Time in which a refused client may still send, so that it reads the answer instead of a reset, as in Go.
 LINGER_S = 0.5
 
-_NEW, _AT_START, _IN_HEAD, _IN_BODY = range(4)
-_KEPT_WAITING = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY}
+# The phases of reading a request. In both phases of its body, its head is complete.
+_NEW: Final = 0  # nothing has arrived on this connection
+_AT_START: Final = 1
+_IN_HEAD: Final = 2
+_IN_BODY: Final = 3
+_OWES_CONTINUE: Final = 4  # in the body, which the client may send only after it gets 100 Continue
+_KEPT_WAITING = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY, _OWES_CONTINUE: BODY}
 
 
 class HttpConnection(Stream, Generic[App]):
@@ -62,13 +67,11 @@ class HttpConnection(Stream, Generic[App]):
 
     _begun           number of requests that the parser has seen begin
     _rest            a request, and what yields the remaining pieces of its long answer
-    _position           the parser's place in a request: new, at its start, in its head, in its body
+    _phase           the phase of reading a request: new, at its start, in its head, in its body
     _request         the request whose body is read; None also while a body is skipped
-    _is_deaf         True if further input is ignored
     _since_s         when a sweep first saw the connection wait for its current input; 0 if none did
     _answered_bytes  size of the answers to the last read
     queued_bytes     size of the long answers that the client has not taken
-    _has_ended       True if the input ended while the worker was busy
     _late            input that waits for its turn in the backlog
     _worker          the greenlet that handles requests that may block, and those behind them
     """
@@ -78,15 +81,12 @@ class HttpConnection(Stream, Generic[App]):
         "_app",
         "_begun",
         "_body_bytes",
-        "_has_ended",
         "_head",
-        "_is_deaf",
         "_late",
         "_linger_timer",
         "_loop",
-        "_owes_continue",
         "_parser",
-        "_place",
+        "_phase",
         "_queue",
         "_request",
         "_rest",
@@ -114,18 +114,15 @@ class HttpConnection(Stream, Generic[App]):
         app.http_clients[self] = None
         self._parser: HttpRequestParser | None = None
         self._head = Head()
-        self._position = _NEW
+        self._phase = _NEW
         self._since_s = 0.0
         self._body_bytes = 0
         self._answered_bytes = 0
         self._begun = 0
         self._stalled_bytes = 0
         self._request: Request[App] | None = None
-        self._is_deaf = False
-        self._has_ended = False
         self._late = b""
         self._linger_timer: Any = None
-        self._owes_continue = False
         self._queue: deque[Request[App]] = deque()
         self._worker: Any = None
         self._rest: tuple[Request[App], Iterator[bytes]] | None = None
@@ -134,20 +131,20 @@ class HttpConnection(Stream, Generic[App]):
     @property
     def received_bytes(self) -> int:
         """The bytes of a request that is not complete: of its head, or of its body."""
-        if self._position == _IN_HEAD:
+        if self._phase == _IN_HEAD:
             return self._stalled_bytes
         return sum(map(len, self._request.parts)) if self._request is not None else 0
 
     # ---- bytes in
 
     def on_data(self, data: bytes) -> None:
-        if self._is_deaf:
+        if self.state >= DEAF:
             return
         # The client does not take its answers: handle this input, but read no more.
         if self._unsent is not None:
-            self._set_reading(False)
-        if self._position <= _AT_START and self._worker is None:
-            self._position = _AT_START
+            self._stop_reading(OUTPUT)
+        if self._phase <= _AT_START and self._worker is None:
+            self._phase = _AT_START
             self._since_s = 0.0
             data = self.take_known(data)
         if not data:
@@ -172,7 +169,7 @@ class HttpConnection(Stream, Generic[App]):
         self._answered_bytes = offset = 0
         view = memoryview(data)
         end_s = time.perf_counter() + self._iteration.backlog.slice_s
-        while offset < len(data) and not self._is_deaf:
+        while offset < len(data) and self.state < DEAF:
             if self._parser is None:
                 self._parser = HttpRequestParser(self)
             piece = view[offset : offset + self._piece_bytes()]
@@ -185,16 +182,16 @@ class HttpConnection(Stream, Generic[App]):
                 return
             self._stalled_bytes += len(piece) - len(rest)
             offset += len(piece) - len(rest)
-            if self._stalled_bytes > MAX_STALLED_BYTES and not self._is_deaf:
+            if self._stalled_bytes > MAX_STALLED_BYTES and self.state < DEAF:
                 self._refuse_bytes(answers.refused_by_http(431))
-            elif offset < len(data) and not self._is_deaf and time.perf_counter() >= end_s:
+            elif offset < len(data) and self.state < DEAF and time.perf_counter() >= end_s:
                 self._late = data[offset:]
                 self._fall_behind()
                 return
 
     def _piece_bytes(self) -> int:
         """Return how much to parse before looking at the clock: the rest of a body is one piece."""
-        if self._position != _IN_BODY:
+        if self._phase < _IN_BODY:
             return _PIECE_BYTES
         return max(_PIECE_BYTES, self._head.content_length - self._body_bytes)
 
@@ -205,7 +202,7 @@ class HttpConnection(Stream, Generic[App]):
             return b""
         except HttpParserUpgrade as upgrade:
             rest = data[upgrade.args[0] :]
-        if not self._is_deaf:
+        if self.state < DEAF:
             # There is no other protocol here: continue after the head, with a copy of it that asks for no upgrade.
             self._parser = HttpRequestParser(self)
             self._parser.feed_data(self._head.without_upgrade())
@@ -213,12 +210,9 @@ class HttpConnection(Stream, Generic[App]):
 
     def on_end(self) -> None:
         if self._worker is not None:
-            self._has_ended = True
-            self._set_reading(False)
-        elif self._is_deaf:
-            self.close_when_sent()
-        elif self._position <= _AT_START:
-            self._is_deaf = True
+            self._stop_reading(HELD)  # when the worker is done, the end is read again
+        elif self.state >= DEAF or self._phase <= _AT_START:
+            self._enter(DEAF)
             self.close_when_sent()
         else:
             self._on_malformed()
@@ -227,7 +221,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def on_message_begin(self) -> None:
         self._begun += 1
-        self._position = _IN_HEAD
+        self._phase = _IN_HEAD
         self._stalled_bytes = 0
         self._head = Head()
 
@@ -235,17 +229,17 @@ class HttpConnection(Stream, Generic[App]):
         self._head.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._position == _IN_HEAD:  # else a trailer
+        if self._phase == _IN_HEAD:  # else a trailer
             self._head.add(name, value)
 
     def on_headers_complete(self) -> None:
         parser = self._parser
         assert parser is not None
-        self._position = _IN_BODY
+        self._phase = _IN_BODY
         self._since_s = 0.0
         self._body_bytes = 0
         self._stalled_bytes = 0
-        if self._is_deaf:
+        if self.state >= DEAF:
             return
         head = self._head
         head.method = parser.get_method().decode("ascii")
@@ -274,7 +268,7 @@ class HttpConnection(Stream, Generic[App]):
             request.keep(body)
 
     def on_message_complete(self) -> None:
-        self._position = _AT_START
+        self._phase = _AT_START
         self._since_s = 0.0
         self._stalled_bytes = 0
         request = self._request
@@ -299,8 +293,9 @@ class HttpConnection(Stream, Generic[App]):
             self._refuse(request, reply)
             return
         self._request = request
-        self._owes_continue = head.expects_continue
-        self._send_continue()
+        if head.expects_continue:
+            self._phase = _OWES_CONTINUE
+            self._send_continue()
 
     def check_client(self) -> Reply | None:
         """Return the answer to all requests of a client that may not use the API; None for others."""
@@ -337,16 +332,16 @@ class HttpConnection(Stream, Generic[App]):
             request.keep_alive = False
             request.is_unread = True
             self._dispatch(request)
-        elif self._position == _IN_BODY:  # the request is answered already
-            self._is_deaf = True
+        elif self._phase >= _IN_BODY:  # the request is answered already
+            self._enter(DEAF)
             self.close_when_sent()
-        elif not self._is_deaf:
+        elif self.state < DEAF:
             self._refuse_bytes(answers.refused_by_http(400))
 
     def _send_continue(self) -> None:
         """Send 100 Continue to a client that waits for it, when all earlier requests are answered."""
-        if self._owes_continue and self._worker is None:
-            self._owes_continue = False
+        if self._phase == _OWES_CONTINUE and self._worker is None:
+            self._phase = _IN_BODY
             if self._request is not None:
                 self.send(encoding.CONTINUE)
 
@@ -355,7 +350,7 @@ class HttpConnection(Stream, Generic[App]):
     def _dispatch(self, request: Request[App]) -> None:
         """Answer a complete request now, or queue it for the worker."""
         if not request.keep_alive:
-            self._is_deaf = True
+            self._enter(DEAF)
         if (
             self._worker is None
             and is_quick(request, self.peer)
@@ -390,14 +385,12 @@ class HttpConnection(Stream, Generic[App]):
             self._worker = None
             self._send_continue()
             self.release()
-            if self._has_ended and not self.closed:
-                self.on_end()
 
     def _let_answers_leave(self) -> None:
         """Wait until the client has taken its answers, so that a few requests do not fill the memory."""
         self.release()
         while not self.closed and (self.out or self._unsent is not None):
-            self._set_reading(False)
+            self._stop_reading(OUTPUT)
             gevent.sleep(TAKEN_POLL_S)
         self.hold()
 
@@ -478,22 +471,22 @@ class HttpConnection(Stream, Generic[App]):
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """Return the limit that the client exceeded, or "". While nothing is read from it, no time counts."""
-        if not self._reading or self._holds or self._unsent is not None or self._is_deaf:
+        if not self.is_reading or self._holds or self._unsent is not None or self.state >= DEAF:
             self._since_s = 0.0
         elif not self._since_s:
             self._since_s = now_s
         else:
-            limit_s = limits.idle_s if self._position == _AT_START else limits.head_s
+            limit_s = limits.idle_s if self._phase == _AT_START else limits.head_s
             waited_s = now_s - self._since_s
-            if self._position == _IN_BODY:
+            if self._phase >= _IN_BODY:
                 waited_s -= self._body_bytes / MIN_BODY_BYTES_PER_S
             if limit_s and waited_s >= limit_s:
-                return _KEPT_WAITING[self._position]
+                return _KEPT_WAITING[self._phase]
         return super().overdue(now_s, limits)
 
     def time_out(self, reason: str) -> None:
         """Close the connection; a client whose request has begun and is not answered gets a 408."""
-        if reason == HEAD and self._position == _IN_HEAD or reason == BODY and self._request is not None:
+        if reason == HEAD and self._phase == _IN_HEAD or reason == BODY and self._request is not None:
             self._refuse_bytes(answers.refused_by_http(408))
         else:
             super().time_out(reason)
@@ -535,7 +528,6 @@ class HttpConnection(Stream, Generic[App]):
             self._linger_timer.stop()
             self._linger_timer.close()
             self._linger_timer = None
-        self._is_deaf = True
         self._queue.clear()
         self._rest = None
         self._request = None

@@ -21,7 +21,7 @@ from nsqd_py.diskqueue import syncing
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import UnsyncedFiles, file_system_of
 from nsqd_py.protocol.message_ids import GuidFactory
-from nsqd_py.queue.topic import Topic
+from nsqd_py.queue.topic import DiskUse, Topic
 from tests.support.disk_calls import path_of
 from tests.support.power_cut import Op, Platter, Tape
 from tests.support.together import wait_for_event
@@ -58,15 +58,18 @@ class Bench:
         self.sync = GroupSync(
             self.world, lambda _, error: self.synced.append(error), when_settled, lambda *_: None
         )
-        self.topic = self.new_topic("orders")
+        self.topic = self.new_topic("orders", DiskUse(self.disk_speed, make_writer=self._make_writer))
         self.log: Any = self.topic.log
-        self.topic.disk_speed = self.disk_speed
-        self.topic.slow_writer = SlowWriter(self.topic, self.log, FakeThreadPool(), self.disk_speed)
 
-    def new_topic(self, name: str) -> Topic:
+    def new_topic(self, name: str, disk: DiskUse | None = None) -> Topic:
         world = self.world
         log = TopicLog(self.directory, name, 1 << 20, world.log.error)
-        return Topic(name, log, GuidFactory(1), 100, world.iteration, world.clock, self.sync, world.log)
+        return Topic(
+            name, log, GuidFactory(1), 100, world.iteration, world.clock, self.sync, world.log, disk=disk
+        )
+
+    def _make_writer(self, topic: Topic) -> SlowWriter:
+        return SlowWriter(topic, topic.log, FakeThreadPool(), self.disk_speed)
 
     def put(self, body: bytes = b"x") -> FakePublisher:
         publisher = self.world.publish(self.topic, body)
