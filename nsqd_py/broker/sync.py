@@ -62,7 +62,8 @@ class _TopicSync:
     retry_after_ns: int = 0
 
 
-WriteListener = Callable[[Topic, Tickets], None]
+WriteListener = Callable[[Topic], None]
+AnswerHolder = Callable[[Topic, Tickets], None]
 
 
 @dataclass(eq=False)
@@ -84,7 +85,8 @@ class GroupSync:
 
     def __post_init__(self) -> None:
         self.sync_every = self.every = max(1, self.services.options.sync_every)
-        self._listener: WriteListener | None = None
+        self._listeners: list[WriteListener] = []
+        self._holders: list[AnswerHolder] = []
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
         self._timeout_ns = self.services.options.sync_timeout_ns
         self._clock = self.services.clock
@@ -100,15 +102,31 @@ class GroupSync:
         self._run_ended = Event()
         self._is_closed = False
 
-    def listen(self, listener: WriteListener | None) -> None:
-        """Pass each write to `listener`, before the sync; None ends that. The listener may hold the publishers too."""
-        self._listener = listener
-        self.every = self.sync_every if listener is None else 1
+    def listen(self, listener: WriteListener) -> None:
+        """Pass each write to this listener, too, before the sync."""
+        self._listeners = [*self._listeners, listener]
+        self.every = 1
+
+    def stop_listening(self, listener: WriteListener) -> None:
+        """Pass nothing to this listener any more, if it was one."""
+        self._listeners = [each for each in self._listeners if each != listener]
+        if not self._listeners and not self._holders:
+            self.every = self.sync_every
+
+    def add_holder(self, holder: AnswerHolder) -> None:
+        """Let another part hold the publishers of each write, until it has their messages; see `AnswerGate`.
+
+        It is called after the listeners: what it counts as written has been passed to whoever will confirm it.
+        """
+        self._holders = [*self._holders, holder]
+        self.every = 1
 
     def written(self, topic: Topic, publishers: Tickets) -> None:
         """Schedule a sync for a topic that has written messages; hold its publishers if they wait for syncs."""
-        if self._listener is not None:
-            self._listener(topic, publishers)
+        for listener in self._listeners:
+            listener(topic)
+        for holder in self._holders:
+            holder(topic, publishers)
         state = self._topics.get(topic)
         if state is None:
             assert topic.log is not None

@@ -7,7 +7,7 @@ fetch         what another nsqd of the group has of a log, to repair the files o
 fetch_server  answers such requests
 give_back     what a primary has lost comes back from its standbys
 primary       the standbys of a primary
-stream        what one standby gets: what is new in files, in rounds
+stream        sends one standby or backup the rounds of a feed
 acks          publishers that wait for standbys; the nsqds that may take the lease            pure
 follower      a standby's connection to its primary
 copy          a standby's copy of the primary's files, and the state of its data path
@@ -22,7 +22,6 @@ backup        --backup-to and --restore-from
 Threads
 Copy  a thread runs `read` before the first connection, while the greenlet of the follower waits; statistics read single fields.
     A sync has a list of paths only
-StandbyStream  a thread reads a pinned log file; the greenlet waits, also if it is killed
 RepairedFile._descriptor  one thread at a time, for which the greenlet waits, also if it is killed. The file may be appended to,
     or read, in the meantime: only bytes that are damaged are written
 StandbyMemory  one thread at a time writes `nsqd.standbys`, while the greenlet holds `_lock`

@@ -71,7 +71,6 @@ class Standbys(Replication):
         self._memory = StandbyMemory(self._directory, self._threadpool, broker.log)
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, StandbyStream] = {}
-        broker.followers = self._streams.values()
         self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, broker.clock)
         self._writes = self._writes_at_tick = 0
         self._in_sync: InSyncSet | None = None
@@ -85,16 +84,13 @@ class Standbys(Replication):
         self._set_writer: Any = None
         self._next_tick_ns = 0
         self._alarm = broker.alarms.alarm(self._tick)
-        self._listen()
+        if self._held.wanted:
+            broker.sync.add_holder(self._written)
 
     @property
     def _standbys(self) -> list[StandbyStream]:
         """The streams without those of backups."""
         return [stream for stream in self._streams.values() if not stream.offer.is_backup]
-
-    def _listen(self) -> None:
-        """Get all writes while somebody needs them."""
-        self._broker.sync.listen(self._written if self._streams or self._held.wanted else None)
 
     def _state(self) -> NodeState:
         return NodeState(self._broker.epoch, is_complete=True)
@@ -131,16 +127,15 @@ class Standbys(Replication):
         )
         if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
-        is_awaited, writes = self._held.wanted > 0, lambda: self._writes
         stream = StandbyStream(
             client,
             self._broker,
             self._directory,
             offer,
             self._threadpool,
-            writes,
+            lambda: self._writes,
             self._acknowledged,
-            is_awaited,
+            self._held.wanted > 0,
         )
         self._streams[client] = stream
         if offer.address and not offer.is_backup:
@@ -149,7 +144,6 @@ class Standbys(Replication):
             if len(self._copies) > _MOST_STANDBYS:
                 del self._copies[next(iter(self._copies))]
         self._broker.keeps_epochs = True
-        self._listen()
         stream.start()
         self._alarm.set_no_later(self._broker.clock() + _TICK_NS)
 
@@ -225,7 +219,6 @@ class Standbys(Replication):
                     "STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages
                 )
             stream.stop()
-            self._listen()
             self._acknowledged()
 
     def close(self) -> None:
@@ -238,12 +231,10 @@ class Standbys(Replication):
 
     # ---- changes
 
-    def _written(self, topic: Topic, publishers: Tickets) -> None:
-        """A log was written: notify the standbys, and hold the publishers if they must wait for them."""
+    def _written(self, _topic: Topic, publishers: Tickets) -> None:
+        """A log was written: count that, and hold the publishers if they must wait for standbys."""
         self._writes += 1
-        for stream in self._streams.values():
-            stream.topic_changed(topic)
-        if self._held.wanted and publishers and (self._in_sync is not None or not self.is_alone):
+        if publishers and (self._in_sync is not None or not self.is_alone):
             self._held.hold(self._writes, publishers)
             self._set_alarm()
             if self._in_sync is not None and (self.is_alone or len(self._held) == 1):
