@@ -8,7 +8,7 @@ fetch_server  answers such requests
 give_back     what a primary has lost comes back from its standbys
 primary       the standbys of a primary
 stream        sends one standby or backup the rounds of a feed
-acks          publishers that wait for standbys; the nsqds that may take the lease            pure
+acks          the nsqds that have every acknowledged message, and may take the lease          pure
 follower      a standby's connection to its primary
 copy          a standby's copy of the primary's files, and the state of its data path
 damage        what is wrong with the files of a copy: changed by other programs, damaged on the disk or on arrival
