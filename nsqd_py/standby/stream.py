@@ -241,4 +241,7 @@ def _frame_of(piece: Piece) -> bytes:
         return messages.topic_frame(piece)
     if isinstance(piece, TopicsListed):
         return messages.listed_frame()
-    return messages.file_frame(_KINDS[type(piece)], *piece)
+    kind = _KINDS[type(piece)]
+    if isinstance(piece, Write | Part):
+        return messages.file_frame(kind, piece.name, piece.offset, piece.data)
+    return messages.file_frame(kind, piece.name)
