@@ -100,8 +100,8 @@ class FeedReader:
     def catch_up(self) -> None:
         """Return when the copy has everything."""
         self.feed.look_for_gone_files()
+        self.is_idle = False
         self._wake.set()
-        self._life.settle()
         while not self.is_idle or self.feed.since_ns:
             assert not self._greenlet.dead
             self._life.settle()
