@@ -27,6 +27,7 @@ tcp         connections of NSQ clients
 lookup      nsqd's side of nsqlookupd
 standby     a second nsqd that follows this one, and takes its place
 go_import   takes over the data of Go's nsqd
+feed        what is new in a data path, for those that copy it
 broker      the topics and channels that exist, start-up, upkeep of the disk
 queue       topics, channels, delivery
 stores      object stores, and the current files of Delta and Iceberg tables

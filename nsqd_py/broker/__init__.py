@@ -12,6 +12,7 @@ admission         drains: refuses new messages, delivers the rest, and ends; lim
 Writing
 disk_io           writes the positions of channels 20 times a second; uses threads while the disk is slow
 sync              fsync of logs: --sync-every and --sync-timeout
+answer_gate       publishers whose answers wait until enough copies have their messages     pure
 
 Space and health
 housekeeping      deletes and compacts log files that are no longer needed

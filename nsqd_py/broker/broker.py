@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,7 @@ class Broker:
         self.replication: Replication | None = None
         self.scrub: Scrub | None = None
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
-        self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
+        self.followers: list[ChangeListener] = []  # the feeds of those that copy this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
         self.may_get_back = False  # True if a standby may have what is missing here
         self.was_killed = False  # True if there was no clean stop before this start, so that the end of a log may be missing
@@ -153,6 +153,16 @@ class Broker:
         self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(services, self._on_saved)
         self.logs = LogMaker(services, self.space)
+
+    def listen(self, follower: ChangeListener) -> None:
+        """Notify this follower, too, of each change in the data path, and of each write to a log."""
+        self.followers = [*self.followers, follower]
+        self.sync.listen(follower.topic_changed)
+
+    def stop_listening(self, follower: ChangeListener) -> None:
+        """Notify this follower no longer, if it was notified."""
+        self.followers = [each for each in self.followers if each is not follower]
+        self.sync.stop_listening(follower.topic_changed)
 
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:
         self.disk.synced(topic, error)

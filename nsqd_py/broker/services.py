@@ -66,10 +66,10 @@ class Lookups(Protocol):
 
 
 class ChangeListener(Protocol):
-    """A standby of this nsqd, as the broker sees it. No method blocks."""
+    """The feed of somebody who copies this nsqd, as the broker sees it. No method blocks."""
 
     def topic_changed(self, topic: Topic) -> None:
-        """Handle a new topic."""
+        """Handle a new topic, or new records in the log of one."""
 
     def topic_deleted(self, name: str) -> None:
         """Handle the end of a topic."""

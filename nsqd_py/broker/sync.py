@@ -10,7 +10,7 @@ written in threads, so that a stalled disk only stops publishers that need it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from time import monotonic_ns
@@ -18,6 +18,7 @@ from time import monotonic_ns
 import gevent
 from gevent.event import Event
 
+from nsqd_py.broker.answer_gate import AnswerGate
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.log import TopicLog
@@ -36,32 +37,31 @@ _LONGEST_RETRY_NS = 30_000_000_000
 _GATHER_NS = 1_000_000  # the time that a sync waits for expected publishers
 _MANY = 256  # when the sync of a topic is due and at least this many wait, one call syncs them all
 _A_TURN = 64  # topics of such a sync that are handled before other greenlets run
-# The disk counts as slow when such a sync takes longer: it also waits for what other programs write.
+# The disk counts as slow when a common sync takes longer: it also waits for what other programs write.
 _LATE_NS = 5_000_000_000
 
-_Held = list[tuple[int, Tickets]]  # waiting publishers, each with the number after its last message
+WriteListener = Callable[[Topic], None]
+AnswerHolder = Callable[[Topic, Tickets], None]
+
+# Of each topic for which no publisher waits; nothing is held at it. With many topics, a gate for each takes memory.
+_NO_PUBLISHERS = AnswerGate()
 
 
 @dataclass(slots=True, eq=False)
 class _TopicSync:
     """The state of one topic's syncs.
 
-    held      waiting publishers, each with the number after its last message
-    waiting   number of waiting publishers
+    gate      the publishers that wait for the next sync; the number of a write is that after its last message
     expected  number of publishers for which the next sync waits
     retry_ns  files whose sync failed are not synced again before this time
     """
 
     log: TopicLog
     alarm: Alarm
-    waiting: int = 0
+    gate: AnswerGate = _NO_PUBLISHERS
     expected: int = 1
-    held: _Held = field(default_factory=list)
     retry_ns: int = 0
     retry_after_ns: int = 0
-
-
-WriteListener = Callable[[Topic, Tickets], None]
 
 
 @dataclass(eq=False)
@@ -83,7 +83,8 @@ class GroupSync:
 
     def __post_init__(self) -> None:
         self.sync_every = self.every = max(1, self.services.options.sync_every)
-        self._listener: WriteListener | None = None
+        self._listeners: list[WriteListener] = []
+        self._holders: list[AnswerHolder] = []
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
         self._timeout_ns = self.services.options.sync_timeout_ns
         self._clock = self.services.clock
@@ -99,15 +100,31 @@ class GroupSync:
         self._run_ended = Event()
         self._is_closed = False
 
-    def listen(self, listener: WriteListener | None) -> None:
-        """Pass each write to `listener`, before the sync; None ends that. The listener may hold the publishers too."""
-        self._listener = listener
-        self.every = self.sync_every if listener is None else 1
+    def listen(self, listener: WriteListener) -> None:
+        """Pass each write to this listener, too, before the sync."""
+        self._listeners = [*self._listeners, listener]
+        self.every = 1
+
+    def stop_listening(self, listener: WriteListener) -> None:
+        """Pass nothing to this listener any more, if it was one."""
+        self._listeners = [each for each in self._listeners if each != listener]
+        if not self._listeners and not self._holders:
+            self.every = self.sync_every
+
+    def add_holder(self, holder: AnswerHolder) -> None:
+        """Let another part hold the publishers of each write, until it has their messages; see `AnswerGate`.
+
+        It is called after the listeners: what it counts as written has been passed to whoever will confirm it.
+        """
+        self._holders = [*self._holders, holder]
+        self.every = 1
 
     def written(self, topic: Topic, publishers: Tickets) -> None:
         """Schedule a sync for a topic that has written messages; hold its publishers if they wait for syncs."""
-        if self._listener is not None:
-            self._listener(topic, publishers)
+        for listener in self._listeners:
+            listener(topic)
+        for holder in self._holders:
+            holder(topic, publishers)
         state = self._topics.get(topic)
         if state is None:
             assert topic.log is not None
@@ -115,10 +132,9 @@ class GroupSync:
             state = self._topics[topic] = _TopicSync(topic.log, alarm)
         due_ns = self._unsynced.setdefault(topic, self._clock() + self._timeout_ns)
         if self.sync_every == 1:
-            for publisher, _ in publishers:
-                publisher.hold()
-            state.held.append((topic.next_seq, publishers))
-            state.waiting += len(publishers)
+            if state.gate is _NO_PUBLISHERS:
+                state.gate = AnswerGate()
+            state.gate.hold(topic.next_seq, publishers)
             self._start_when_all_came(topic, state)
         elif topic.unsynced >= self.sync_every:
             self._start(topic)
@@ -132,7 +148,7 @@ class GroupSync:
         self._disk_speed.end_stall(topic)
         if state is not None:
             state.alarm.close()
-            _answer(state.held, lambda _end_seq: None)  # their messages are deleted, as after their OK
+            state.gate.answer_all(lambda _end_seq: None)  # their messages are deleted, as after their OK
 
     def flush(self, most: int) -> None:
         """Begin to sync up to `most` topics, the longest waiting first."""
@@ -142,7 +158,7 @@ class GroupSync:
     # ---- when a sync begins
 
     def _start_when_all_came(self, topic: Topic, state: _TopicSync) -> None:
-        if state.waiting < state.expected:
+        if state.gate.publisher_count < state.expected:
             state.alarm.set_no_later(self._clock() + _GATHER_NS)
         else:
             self._start(topic)
@@ -167,7 +183,7 @@ class GroupSync:
 
     def _can_share(self, topic: Topic, state: _TopicSync) -> bool:
         """False if publishers wait, the last sync failed, or one runs."""
-        return not (state.held or state.retry_ns or topic in self._running or topic in self._together)
+        return not (state.gate or state.retry_ns or topic in self._running or topic in self._together)
 
     def _run_together(self) -> None:
         """Sync all topics that can share a sync. It gives way to other greenlets, since there may be thousands."""
@@ -216,7 +232,7 @@ class GroupSync:
             self.on_sync(topic, error)
             self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001 - it must not stop the other topics
-            self._fail(topic, state, [], bug)
+            self._fail(topic, state, _NO_PUBLISHERS, bug)
 
     # ---- one sync: calls of the event loop, since a greenlet for each took 30 us more
 
@@ -229,17 +245,16 @@ class GroupSync:
         topic.unsynced = 0  # nothing that was written before is due
         self._unsynced.pop(topic, None)
         state.alarm.set(None)
-        held = state.held
-        state.held = []
-        state.waiting = 0
+        gate = state.gate  # what is published from now on waits for the next sync
+        state.gate = _NO_PUBLISHERS
         is_retry = self._clock() >= state.retry_ns
         taken: Sequence[Unsynced] = ()
         try:
             taken = state.log.syncs.take(with_failed=is_retry)
-            on_done = partial(self._synced, topic, state, held, taken, is_retry)
+            on_done = partial(self._synced, topic, state, gate, taken, is_retry)
             self.services.threadpool.begin(self._sync_files, (topic, taken), on_done)
         except Exception as bug:  # noqa: BLE001
-            self._fail(topic, state, held, bug, taken)
+            self._fail(topic, state, gate, bug, taken)
         else:  # while the thread wakes up
             self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
 
@@ -254,7 +269,7 @@ class GroupSync:
         self,
         topic: Topic,
         state: _TopicSync,
-        held: _Held,
+        gate: AnswerGate,
         taken: Sequence[Unsynced],
         is_retry: bool,
         job: Job,
@@ -265,28 +280,33 @@ class GroupSync:
         try:
             took_ns = job.end()
             error = self._note(topic, state, taken, is_retry)
-            if held:
-                self.when_settled(lambda: self._release(topic, state, held, error))
+            if gate:
+                self.when_settled(lambda: self._release(topic, state, gate, error))
             else:
                 self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001
-            self._fail(topic, state, held, bug, taken)
+            self._fail(topic, state, gate, bug, taken)
         else:  # after the answers
             self.durations_s.observe(took_ns / 1e9)
             self.on_sync(topic, error)
 
-    def _release(self, topic: Topic, state: _TopicSync, held: _Held, error: OSError | None) -> None:
-        answered = sum(len(publishers) for _, publishers in held)
+    def _release(self, topic: Topic, state: _TopicSync, gate: AnswerGate, error: OSError | None) -> None:
+        answered = gate.publisher_count
         try:
-            _answer(held, lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
+            gate.answer_all(lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
             self.services.iteration.end()  # sends the answers before the work that they need not wait for
-            state.expected = state.waiting + answered  # they may publish at once
+            state.expected = state.gate.publisher_count + answered  # they may publish at once
             self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001
-            self._fail(topic, state, held, bug)
+            self._fail(topic, state, gate, bug)
 
     def _fail(
-        self, topic: Topic, state: _TopicSync, held: _Held, bug: Exception, taken: Sequence[Unsynced] = ()
+        self,
+        topic: Topic,
+        state: _TopicSync,
+        gate: AnswerGate,
+        bug: Exception,
+        taken: Sequence[Unsynced] = (),
     ) -> None:
         """Report a bug, and refuse the publishers: they must not wait forever or be answered with OK.
 
@@ -299,7 +319,7 @@ class GroupSync:
             give_up(taken, error)
             state.log.note_synced(taken)
         finally:
-            _answer(held, lambda _end_seq: error)
+            gate.answer_all(lambda _end_seq: error)
             self._set_next(topic, state, error)
 
     def _note(
@@ -326,7 +346,7 @@ class GroupSync:
             return
         if error is not None:
             state.alarm.set_no_later(state.retry_ns)
-        if state.held:
+        if state.gate:
             self._start_when_all_came(topic, state)
         elif error is None and topic.unsynced >= self.sync_every:
             self._start(topic)
@@ -344,7 +364,7 @@ class GroupSync:
     def join(self) -> None:
         """Wait for the running syncs, and those that publishers wait for."""
         for topic, state in list(self._topics.items()):
-            if state.held:
+            if state.gate:
                 self._start(topic)
         while self._running:
             self._run_ended.clear()
@@ -354,15 +374,3 @@ class GroupSync:
         """Wait for the running syncs, and begin no others: logs are synced and restored when they are closed."""
         self.join()
         self._is_closed = True
-
-
-def _answer(held: _Held, failure_of: Callable[[int], OSError | None]) -> None:
-    """Release publishers. Those whose messages are in a file that failed get the error."""
-    while held:
-        end_seq, publishers = held[0]
-        failure = failure_of(end_seq)
-        del held[0]
-        for publisher, ticket in publishers:
-            if failure is not None:
-                publisher.publish_failed(ticket, failure)
-            publisher.release()

@@ -8,8 +8,8 @@ fetch_server  answers such requests
 give_back     what a primary has lost comes back from its standbys
 rebuilding    the files that it builds from theirs
 primary       the standbys of a primary
-stream        what one standby gets: what is new in files, in rounds
-acks          publishers that wait for standbys; the nsqds that may take the lease            pure
+stream        sends one standby or backup the rounds of a feed
+acks          the nsqds that have every acknowledged message, and may take the lease          pure
 follower      a standby's connection to its primary
 copy          a standby's copy of the primary's files
 data_path     the state of a standby's data path, and the names of its files
@@ -27,7 +27,6 @@ backup        --backup-to and --restore-from
 Threads
 Copy  a thread runs `read` before the first connection, while the greenlet of the follower waits; statistics read single fields.
     A sync has a list of paths only
-StandbyStream  a thread reads a pinned log file; the greenlet waits, also if it is killed
 RepairedFile._descriptor  one thread at a time, for which the greenlet waits, also if it is killed. The file may be appended to,
     or read, in the meantime: only bytes that are damaged are written
 StandbyMemory  one thread at a time writes `nsqd.standbys`, while the greenlet holds `_lock`

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,8 @@ _PIECE_BYTES = 256 * 1024
 # A journal in the first round may say that a message has moved to a topic whose log was sent before; the second round
 # has that log up to a later moment.
 _ROUNDS = 2
+# Damaged places that are named one by one.
+_MOST_PLACES = 10
 
 
 class BadBackup(NsqdError):
@@ -71,9 +74,10 @@ def run(options: NsqdOptions) -> int:
         complain("nsqd-py: interrupted; nothing was kept")
         return 130
     print(text)
-    if damage:
-        complain(f"nsqd-py: {damage}")
-    return 1 if damage else 0
+    if not damage:
+        return 0
+    complain(f"nsqd-py: {damage}")
+    return 1
 
 
 def _check_usage(options: NsqdOptions) -> None:
@@ -122,7 +126,8 @@ def _back_up(options: NsqdOptions) -> tuple[str, str]:
     # It listens nowhere, and competes for no lease.
     options = options.replace(tcp_address="", http_address="", https_address="", lease="")
     check_group(options)
-    target, work = Path(options.backup_to), Path(f"{options.backup_to.rstrip('/')}.incomplete")
+    target = Path(options.backup_to)
+    work = Path(f"{options.backup_to.rstrip('/')}.incomplete")
     files = work / _FILES
     with making(work, is_own=True) as descriptor:
         try:
@@ -139,10 +144,9 @@ def _back_up(options: NsqdOptions) -> tuple[str, str]:
             with suppress(OSError):  # it has files of somebody else
                 work.rmdir()
     text = f"{target} is a backup of {options.standby_of}: {count} files, {size_bytes} bytes"
-    return (
-        text,
-        f"the files of {options.standby_of} are damaged, and so is their backup: {damage}" if damage else "",
-    )
+    if not damage:
+        return text, ""
+    return text, f"the files of {options.standby_of} are damaged, and so is their backup: {damage}"
 
 
 def _copy_from(options: NsqdOptions, directory: Path) -> tuple[int, int]:
@@ -176,27 +180,26 @@ def _transfer(file: IO[bytes], out: IO[bytes] | None = None) -> list[int]:
 
 # ---- the records in it
 
-_MOST_PLACES = 10
-
 
 def _damage_in(directory: Path) -> str:
     """Return the places in logs and journals where no valid record is, as text; empty if there are none. Raises OSError."""
     places = []
     for path in sorted(directory.iterdir()):
-        if parse_log_file_name(path.name) is not None:
-            places += [_place(path, damaged) for damaged in damage_in(path)]
-        elif path.name.endswith(JOURNAL_SUFFIX):
-            places += [
-                _place(path, damaged)
-                for damaged in read_journal(read_bytes(path), with_waiting=False).damaged
-            ]
-    left = len(places) - _MOST_PLACES
-    return "; ".join([*places[:_MOST_PLACES], *([f"and {left} other places"] if left > 0 else [])])
+        for start, end in _damaged_ranges(path):
+            places.append(f"{path.name}: {end - start} bytes at {start}")
+    named = places[:_MOST_PLACES]
+    left = len(places) - len(named)
+    if left:
+        named.append(f"and {left} other places")
+    return "; ".join(named)
 
 
-def _place(path: Path, damaged: Range) -> str:
-    start, end = damaged
-    return f"{path.name}: {end - start} bytes at {start}"
+def _damaged_ranges(path: Path) -> Iterable[Range]:
+    if parse_log_file_name(path.name) is not None:
+        return damage_in(path)
+    if path.name.endswith(JOURNAL_SUFFIX):
+        return read_journal(read_bytes(path), with_waiting=False).damaged
+    return ()
 
 
 # ---- restoring it
@@ -204,7 +207,8 @@ def _place(path: Path, damaged: Range) -> str:
 
 def _restore(options: NsqdOptions) -> tuple[str, str]:
     """Restore the backup. Return what was made, and a sentence about the damage in it, empty if there is none."""
-    source, target = Path(options.restore_from), Path(options.data_path)
+    source = Path(options.restore_from)
+    target = Path(options.data_path)
     is_new = not os.path.lexists(target)
     with making(target) as descriptor:
         if not set(os.listdir(descriptor)) <= {"lost+found"}:  # a new file system has that
@@ -221,12 +225,9 @@ def _restore(options: NsqdOptions) -> tuple[str, str]:
                 raise
             raise BadBackup(f"{source} cannot be restored: {error}") from error
     text = f"{target} has the {count} files of {source}: start nsqd with --data-path={target}"
-    return (
-        text,
-        f"they were damaged when {source} was made, and what cannot be read is missing: {damage}"
-        if damage
-        else "",
-    )
+    if not damage:
+        return text, ""
+    return text, f"they were damaged when {source} was made, and what cannot be read is missing: {damage}"
 
 
 def _write_files(source: Path, target: Path) -> int:

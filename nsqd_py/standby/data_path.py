@@ -20,8 +20,8 @@ from nsqd_py.broker.state_files import (
     write_checked,
 )
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
-from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
+from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.documents import decode_fields

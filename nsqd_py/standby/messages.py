@@ -39,8 +39,15 @@ from dataclasses import asdict, dataclass, field, replace
 from struct import Struct
 from typing import Any, NamedTuple
 
-from nsqd_py.diskqueue.journals.epochs import Epochs, decode_epochs
+from nsqd_py.diskqueue.journals.epochs import decode_epochs
 from nsqd_py.errors import NsqdError
+
+# The stream and the offer carry these, so they are words of this module too.
+from nsqd_py.feed.pieces import CHECKED_BYTES as CHECKED_BYTES
+from nsqd_py.feed.pieces import OfferedFile as OfferedFile
+from nsqd_py.feed.pieces import OfferedLog as OfferedLog
+from nsqd_py.feed.pieces import TopicListing as TopicListing
+from nsqd_py.feed.pieces import TopicsListed as TopicsListed
 from nsqd_py.runtime.documents import checked_number, load_member_json
 
 # The handshake.
@@ -267,27 +274,6 @@ class Round(NamedTuple):
     lag: StandbyLag
 
 
-@dataclass
-class TopicListing:
-    """The files that the primary has of a topic.
-
-    epochs    of the log; none if the topic was deleted
-    next_seq  the number of the next message of its log
-    files     the offset from which the primary sends each log file; 0: all of it
-    journals  the names of the journals of its channels
-    """
-
-    topic: str
-    epochs: Epochs = ()
-    next_seq: int = 0
-    files: dict[str, int] = field(default_factory=dict)
-    journals: list[str] = field(default_factory=list)
-
-
-class TopicsListed(NamedTuple):
-    """A LISTED: the primary has no other topics."""
-
-
 Message = FileMessage | TopicListing | TopicsListed | Round
 
 
@@ -345,22 +331,6 @@ def _topic_files(fields: dict[str, Any]) -> TopicListing:
 
 
 # ---- the offer
-
-
-class OfferedFile(NamedTuple):
-    """A log file of the standby: salt of its header, bytes that it has, and the checksum of the last of these."""
-
-    salt: int
-    end_offset: int
-    checksum: int
-
-
-@dataclass
-class OfferedLog:
-    """The part of a log that the standby has: its epochs, and its files by name."""
-
-    epochs: Epochs = ()
-    files: dict[str, OfferedFile] = field(default_factory=dict)
 
 
 @dataclass

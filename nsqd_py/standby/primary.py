@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
+from nsqd_py.broker.answer_gate import AnswerGate
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication, Topic
 from nsqd_py.diskqueue.journals.epochs import Epochs
@@ -18,7 +19,7 @@ from nsqd_py.net.addresses import host_of, join_address, split_address
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.publish_buffer import Tickets
-from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
+from nsqd_py.standby.acks import InSyncSet, Members
 from nsqd_py.standby.data_path import StandbyState, write_state
 from nsqd_py.standby.fetch_server import FetchServer, NodeState
 from nsqd_py.standby.give_back import StandbyMemory, has_what_is_lost
@@ -43,8 +44,8 @@ _RETRY_S = 0.1
 class Standbys(Replication):
     """All standbys of this nsqd.
 
-    Each write to a log has a number, beginning at 1. A standby that has acknowledged a round has all writes up to the
-    one that was the last when the round began.
+    If publishers wait for standbys, each write to a log has a number, beginning at 1. A standby that has acknowledged a
+    round has all writes up to the one that was the last when the round began.
 
     _on_fenced  called with the address of the new primary if this nsqd must not serve any longer; None if a lease
                 decides about that
@@ -71,8 +72,7 @@ class Standbys(Replication):
         self._memory = StandbyMemory(self._directory, self._threadpool, broker.log)
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, StandbyStream] = {}
-        broker.followers = self._streams.values()
-        self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, broker.clock)
+        self._gate = AnswerGate(options.standby_acks, options.standby_timeout_ns)
         self._writes = self._writes_at_tick = 0
         self._in_sync: InSyncSet | None = None
         if election is not None and options.standby_acks:
@@ -85,16 +85,13 @@ class Standbys(Replication):
         self._set_writer: Any = None
         self._next_tick_ns = 0
         self._alarm = broker.alarms.alarm(self._tick)
-        self._listen()
+        if self._gate.needed:
+            broker.sync.add_holder(self._written)
 
     @property
     def _standbys(self) -> list[StandbyStream]:
         """The streams without those of backups."""
         return [stream for stream in self._streams.values() if not stream.offer.is_backup]
-
-    def _listen(self) -> None:
-        """Get all writes while somebody needs them."""
-        self._broker.sync.listen(self._written if self._streams or self._held.wanted else None)
 
     def _state(self) -> NodeState:
         return NodeState(self._broker.epoch, is_complete=True)
@@ -131,31 +128,33 @@ class Standbys(Replication):
         )
         if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
-        is_awaited, writes = self._held.wanted > 0, lambda: self._writes
         stream = StandbyStream(
             client,
             self._broker,
             self._directory,
             offer,
             self._threadpool,
-            writes,
+            lambda: self._writes,
             self._acknowledged,
-            is_awaited,
+            self._gate.needed > 0,
         )
         self._streams[client] = stream
         if offer.address and not offer.is_backup:
-            self._copies.pop(offer.address, None)
-            self._copies[offer.address] = None
-            if len(self._copies) > _MOST_STANDBYS:
-                del self._copies[next(iter(self._copies))]
+            self._remember_copy(offer.address)
         self._broker.keeps_epochs = True
-        self._listen()
         stream.start()
         self._alarm.set_no_later(self._broker.clock() + _TICK_NS)
 
+    def _remember_copy(self, address: str) -> None:
+        self._copies.pop(address, None)
+        self._copies[address] = None
+        if len(self._copies) > _MOST_STANDBYS:
+            del self._copies[next(iter(self._copies))]
+
     def _get_back(self, client: Stream, offer: Offer) -> None:
         """Remember the standby. Raise Invalid if it has what is lost here: this nsqd is loaded again to fetch that."""
-        log, addresses = self._broker.log, _addresses_of(client, offer)
+        log = self._broker.log
+        addresses = _addresses_of(client, offer)
         if not addresses:
             log.info(
                 "STANDBY(%s): is of an earlier version, or has no TCP port: it can give nothing back",
@@ -225,44 +224,40 @@ class Standbys(Replication):
                     "STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages
                 )
             stream.stop()
-            self._listen()
             self._acknowledged()
 
     def close(self) -> None:
         self._alarm.set(None)
         if self._set_writer is not None:
             self._set_writer.kill(block=False)
-        self._held.answer(self._writes)  # they are stored here; the connections end now
+        self._gate.answer(self._writes)  # they are stored here; the connections end now
         for stream in self._streams.values():
             stream.stop()
 
     # ---- changes
 
-    def _written(self, topic: Topic, publishers: Tickets) -> None:
-        """A log was written: notify the standbys, and hold the publishers if they must wait for them."""
+    def _written(self, _topic: Topic, publishers: Tickets) -> None:
+        """A log was written: count that, and hold the publishers if they must wait for standbys."""
         self._writes += 1
-        for stream in self._streams.values():
-            stream.topic_changed(topic)
-        if self._held.wanted and publishers and (self._in_sync is not None or not self.is_alone):
-            self._held.hold(self._writes, publishers)
+        if publishers and (self._in_sync is not None or not self.is_alone):
+            self._gate.hold(self._writes, publishers, self._broker.clock())
             self._set_alarm()
-            if self._in_sync is not None and (self.is_alone or len(self._held) == 1):
+            if self._in_sync is not None and (self.is_alone or len(self._gate) == 1):
                 self._acknowledged()  # without standbys, or one that is gone is left out now
 
     # ---- answers
 
     def _acknowledged(self) -> None:
-        if not self._held.wanted:
+        if not self._gate.needed:
             return
         in_sync = self._in_sync
         if in_sync is not None:
-            if (self._set_writer is None or self._set_writer.ready()) and self._wanted_set(
-                in_sync
-            ) is not None:
+            is_writing = self._set_writer is not None and not self._set_writer.ready()
+            if not is_writing and self._wanted_set(in_sync) is not None:
                 self._set_writer = gevent.spawn(self._write_sets, in_sync)
             self._answer_in_sync(in_sync)
             return
-        last = self._held.acknowledged(stream.acknowledged_write for stream in self._standbys)
+        last = self._gate.confirm(stream.acknowledged_write for stream in self._standbys)
         if self.is_alone and last >= self._writes_at_tick and last:
             self._set_alone(False)
 
@@ -276,7 +271,7 @@ class Standbys(Replication):
         self.is_alone = is_alone
 
     def _set_alarm(self) -> None:
-        deadline_ns = self._held.next_deadline_ns
+        deadline_ns = self._gate.next_deadline_ns
         if deadline_ns is not None:
             late_ns = deadline_ns - self._patience_ns
             is_early = self._in_sync is not None and self._broker.clock() < late_ns
@@ -286,26 +281,30 @@ class Standbys(Replication):
         self._alarm.set(now_ns + _TICK_NS)  # first: also after a bug, publishers must not wait for ever
         if self._in_sync is not None:
             self._acknowledged()
-        deadline_ns = self._held.next_deadline_ns
+        deadline_ns = self._gate.next_deadline_ns
         if deadline_ns is not None and deadline_ns <= now_ns:
             if self._goes_on_alone and self._in_sync is None:
                 self._set_alone(True)
-                self._held.answer(self._writes)
+                self._gate.answer(self._writes)
             else:
-                self._held.refuse_overdue(now_ns, TimeoutError(errno.ETIMEDOUT, self._reason()))
+                self._gate.refuse_overdue(now_ns, TimeoutError(errno.ETIMEDOUT, self._reason()))
         if self._streams and now_ns >= self._next_tick_ns:
             self._next_tick_ns = now_ns + _TICK_NS
             self._writes_at_tick = self._writes
-            for client, stream in list(self._streams.items()):
-                if stream.waits_ns(now_ns) > _MOST_WAIT_NS:
-                    self._broker.log.warning(
-                        "STANDBY(%s): no ACK for %d s, closing", client.peer, _MOST_WAIT_NS // _TICK_NS
-                    )
-                    client.close("no ACK in time")
-                else:
-                    stream.tick()
+            self._tick_streams(now_ns)
         self._alarm.set(self._next_tick_ns if self._streams else None)
         self._set_alarm()
+
+    def _tick_streams(self, now_ns: int) -> None:
+        """Let each stream begin a round, and close those whose standby acknowledges nothing."""
+        for client, stream in list(self._streams.items()):
+            if stream.waits_ns(now_ns) > _MOST_WAIT_NS:
+                self._broker.log.warning(
+                    "STANDBY(%s): no ACK for %d s, closing", client.peer, _MOST_WAIT_NS // _TICK_NS
+                )
+                client.close("no ACK in time")
+            else:
+                stream.tick()
 
     # ---- the in-sync set of a lease
 
@@ -319,13 +318,13 @@ class Standbys(Replication):
     def _wanted_set(self, in_sync: InSyncSet) -> Members | None:
         return in_sync.wanted(
             self._acknowledged_writes(),
-            is_waited=bool(self._held),
-            late_write=self._held.last_waiting(self._patience_ns, self._broker.clock()),
+            is_waited=bool(self._gate),
+            late_write=self._gate.last_waiting(self._patience_ns, self._broker.clock()),
             recent_write=self._writes_at_tick,
         )
 
     def _answer_in_sync(self, in_sync: InSyncSet) -> None:
-        self._held.answer(in_sync.answerable(self._acknowledged_writes(), self._writes))
+        self._gate.answer(in_sync.answerable(self._acknowledged_writes(), self._writes))
         self._set_alone(in_sync.is_alone)
 
     def _write_sets(self, in_sync: InSyncSet) -> None:
@@ -344,8 +343,10 @@ class Standbys(Replication):
             self._answer_in_sync(in_sync)
 
     def _reason(self) -> str:
-        count, wanted = len(self._standbys), self._held.wanted
-        return f"{count} standbys are connected, and {wanted} did not acknowledge a message in time"
+        count = len(self._standbys)
+        return (
+            f"{count} standbys are connected, and {self._gate.needed} did not acknowledge a message in time"
+        )
 
     # ---- statistics
 
@@ -366,13 +367,17 @@ class Standbys(Replication):
                 member = stream.offer.member
                 row["is_in_sync"] = member is not None and member.id in self._in_sync.stored
             standbys.append(row)
-        statistics = {
-            "epoch": self._broker.epoch,
-            "acks": self._held.wanted,
-            "is_alone": self.is_alone,
-            "list": standbys,
+        statistics: dict[str, Any] = {
+            "standbys": {
+                "epoch": self._broker.epoch,
+                "acks": self._gate.needed,
+                "is_alone": self.is_alone,
+                "list": standbys,
+            }
         }
-        return {"standbys": statistics, **(self.election.statistics() if self.election is not None else {})}
+        if self.election is not None:
+            statistics |= self.election.statistics()
+        return statistics
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         return [(stream.client.peer, stream.lag.statistics()) for stream in self._standbys]
@@ -384,4 +389,6 @@ def _addresses_of(client: Stream, offer: Offer) -> list[str]:
     if parsed is None or not parsed[1]:
         return []
     host = host_of(client.peer)
-    return list(dict.fromkeys([*([join_address(host, parsed[1])] if host else []), offer.address]))
+    if not host:
+        return [offer.address]
+    return list(dict.fromkeys([join_address(host, parsed[1]), offer.address]))

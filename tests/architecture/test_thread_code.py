@@ -236,10 +236,8 @@ WORK: dict[Place, Work] = {
     ),
     Place("nsqd_py.standby.follower", "Follower._sync", "sync_paths"): Work(("nsqd_py.standby:Copy",)),
     Place(
-        "nsqd_py.standby.stream",
-        "StandbyStream._read",
-        "lambda: found.append(os.pread(descriptor, size_bytes, offset))",
-    ): Work(("nsqd_py.standby:StandbyStream", *FILE)),
+        "nsqd_py.feed.feed", "Feed._read", "lambda: found.append(os.pread(descriptor, size_bytes, offset))"
+    ): Work(("nsqd_py.feed:Feed", *FILE)),
     Place("nsqd_py.standby.give_back", "StandbyMemory._note", "self._write"): Work(
         ("nsqd_py.standby:StandbyMemory",)
     ),
