@@ -116,5 +116,9 @@ class Replication(Protocol):
         """Return the copies of the logs that others have, as a `Repair` of `broker.mending`; None if no one may have any."""
         return None
 
+    def scrub_source(self) -> Any:
+        """Return the files that nsqd checks again and again, as a `ScrubSource` of `broker.scrub`; None for its topics' logs."""
+        return None
+
     def close(self) -> None:
         """End all streams."""

@@ -59,6 +59,7 @@ def load(broker: Broker, directory: Path) -> None:
     """Create all topics and channels that the directory has. Raises StartError."""
     stopped = state_files.read_clean_stop(directory)
     broker.was_killed = not stopped
+    broker.may_get_back = (directory / state_files.STANDBYS_FILE).exists()
     _read_epochs(broker, directory)
     # It may write a file: after all that may refuse the directory.
     broker.guids.node_id = _node_id(broker, directory)
