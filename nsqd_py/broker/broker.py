@@ -77,9 +77,6 @@ class Broker:
         self.alarms = alarms
         self.clock = clock or SteadyClock()
         self.start_time = time.time()
-        self.is_same_boot = (
-            False  # True if the machine was not rebooted since the last nsqd on this data path
-        )
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
         self.connections: Connections | None = None
@@ -93,7 +90,6 @@ class Broker:
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
-        self.may_get_back = False  # True if a standby may have what is missing here
         self.was_killed = False  # True if there was no clean stop before this start, so that the end of a log may be missing
         self.ends_at_start: dict[str, int] = {}  # then, by topic: the number of the next message of its log
         self.missing: dict[

@@ -222,10 +222,10 @@ class Daemon:
         if self.broker.refusal is not None:
             return
         self.notifier.status("loading messages")
-        self.broker.is_same_boot = self._clocks.restore()
+        is_same_boot = self._clocks.restore()
         for part in self._parts:
             part.before_load()
-        load(self.broker, self.broker.services.directory)
+        load(self.broker, self.broker.services.directory, is_same_boot=is_same_boot)
         self._is_loaded = True
         for part in self._parts:
             part.loaded()
