@@ -97,7 +97,6 @@ class Broker:
         ] = {}  # by topic: unfinished messages that were in no file at the start
         self.unsure: dict[str, list[Range]] = {}  # those of them that may be finished, after a power cut
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
-        self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
         self.tls: CertificateReloader | None = None
         self.auth_failures: AuthFailures | None = None  # of --auth-http-address
         self.admin_guard: Guard | None = None
@@ -184,6 +183,11 @@ class Broker:
         for topic, channel, _ in saved:
             self.channel_changed(topic, channel)
 
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why no topic is created or used; None if this nsqd serves."""
+        return self.replication.refusal() if self.replication is not None else None
+
     def standby_statistics(self) -> dict[str, Any]:
         """Return the statistics of the standbys, or of the primary; empty if there are none."""
         return self.replication.statistics() if self.replication is not None else {}
@@ -241,8 +245,9 @@ class Broker:
         """Return the topic of this name, to publish to; create it if needed. Raises Draining and TooManyTopics."""
         topic = self.open_topics.get(name)
         if topic is None:
-            if self.refusal is not None:
-                raise self.refusal()
+            refusal = self.refusal
+            if refusal is not None:
+                raise refusal
             if self.drain.is_active:
                 raise Draining
             most = self.options.max_topics

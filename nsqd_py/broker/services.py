@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.errors import HttpError
+from nsqd_py.errors import HttpError, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.pqueues.alarms import Alarms
@@ -101,6 +101,10 @@ class Replication(Protocol):
 
     def notice(self) -> str | None:
         """Return what an operator should know of the standbys, for /ping; None if all is well."""
+
+    def refusal(self) -> Refusal | None:
+        """Return why this nsqd creates and uses no topic; None if it serves."""
+        return None
 
     def promote(self) -> None:
         """Begin to make a primary of a standby. Raises HttpError if this is none, or if its copy is not complete."""

@@ -173,7 +173,7 @@ class Part:
         self.host = host
 
     def take_role(self) -> None:
-        """Decide about the role of this nsqd: with a `broker.refusal`, it does not serve, and nothing is loaded.
+        """Decide about the role of this nsqd. If its `broker.replication` has a `refusal`, nothing is loaded.
 
         Raises StartError and OSError.
         """

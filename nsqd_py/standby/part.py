@@ -110,9 +110,10 @@ class StandbyPart(Part):
         )
         fetches = FetchServer(self._directory, self._threadpool, follower.node_state, follower.epochs_of)
         become_primary = partial(self._change_role, standby_of="", promote=True)
-        role = StandbyRole(follower, Door(self._broker, fetches), become_primary, self._group)
         self._follower = follower
-        self._broker.replication, self._broker.refusal = role, role.refusal
+        self._broker.replication = StandbyRole(
+            follower, Door(self._broker, fetches), become_primary, self._group
+        )
 
     def _tcp_address(self) -> str:
         """Return where other nsqds reach this one; with port 0 if it listens on no TCP port."""
