@@ -69,8 +69,17 @@ class Broker:
         write_threads: Any = None,
         clock: Callable[[], int] | None = None,
         wall_clock: Callable[[], int] = wall_ns,
+        *,
+        connections: Connections | None = None,
+        make_lookups: Callable[[], Lookups] | None = None,
+        auth_failures: AuthFailures | None = None,
     ) -> None:
-        """`write_threads` write to logs while the disk is slow, since syncs may use all of `threadpool`."""
+        """Make a broker without topics; `startup.load` reads those of the data path.
+
+        write_threads  write to logs while the disk is slow, since syncs may use all of `threadpool`
+        make_lookups   called when the first address of an nsqlookupd is set
+        auth_failures  those of --auth-http-address
+        """
         self.options = options
         self.log = log
         self.iteration = iteration
@@ -79,12 +88,12 @@ class Broker:
         self.start_time = time.time()
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
-        self.connections: Connections | None = None
+        self.connections = connections
         self.clients: dict[Any, None] = {}
         self.http_clients: dict[Any, None] = {}
         self.tcp_port = self.http_port = self.https_port = -1
         self.lookups: Lookups | None = None
-        self.make_lookups: Callable[[], Lookups] | None = None  # called when the first address is set
+        self._make_lookups = make_lookups
         self.replication: Replication | None = None
         self.scrub: Scrub | None = None
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
@@ -98,11 +107,11 @@ class Broker:
         self.unsure: dict[str, list[Range]] = {}  # those of them that may be finished, after a power cut
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
         self.tls: CertificateReloader | None = None
-        self.auth_failures: AuthFailures | None = None  # of --auth-http-address
+        self.auth_failures = auth_failures
         self.admin_guard: Guard | None = None
         self.response_limiter = ResponseLimiter()
-        self.clients_authorize = False
-        self.known_hosts = KnownHosts(())
+        self.clients_authorize = bool(options.auth_http_address)
+        self.known_hosts = KnownHosts.of(options)
         self.guids = GuidFactory(options.node_id or 0)  # without one, `load` reads that of the data path
         self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
@@ -268,9 +277,10 @@ class Broker:
         return topic
 
     def set_lookupds(self, addresses: Sequence[str]) -> None:
-        """Register with exactly these nsqlookupds from now on."""
-        if self.lookups is None and addresses and self.make_lookups is not None and not self.drain.is_active:
-            self.lookups = self.make_lookups()
+        """Register with exactly these nsqlookupds from now on, unless this nsqd refuses clients or drains."""
+        serves = self.refusal is None and not self.drain.is_active
+        if self.lookups is None and addresses and self._make_lookups is not None and serves:
+            self.lookups = self._make_lookups()
         if self.lookups is not None:
             self.lookups.set_addresses(addresses)
 

@@ -22,7 +22,6 @@ from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -95,17 +94,31 @@ class Daemon:
         self._disk_threads = DiskThreads(_DISK_THREADS)
         self._write_threads = DiskThreads(_DISK_THREADS)
         clock = SteadyClock()
+        self._make_guard: Callable[[Guarded], AuthGuard] | None = None  # of a client, if it needs AUTH
+        auth_failures = None
+        if options.auth_http_address:
+            from nsqd_py.auth.guard import guard_maker  # with the HTTP client and TLS, 25 ms of a start
+
+            self._make_guard, auth_failures = guard_maker(options, log, self._alarms, clock, resolve)
+        self._connections = connections(options, log, self._loop)
         self.broker = Broker(
-            options, log, self._iteration, self._alarms, self._disk_threads, self._write_threads, clock
+            options,
+            log,
+            self._iteration,
+            self._alarms,
+            self._disk_threads,
+            self._write_threads,
+            clock,
+            connections=self._connections,
+            make_lookups=self._make_lookups,
+            auth_failures=auth_failures,
         )
         self._clocks = ClockKeeper(self.broker.services, clock)
         self._lookups: LookupPeers | None = None
-        self._make_guard = self._guard_maker()
         self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
         self._lock_alarm = self._alarms.alarm(self._check_lock)
         self._limits = Limits.of(options, NSQ_VERSION)
-        self._connections = self.broker.connections = connections(options, log, self._loop)
         self._connections.on_sweep = self.broker.count_buffers
         self._connections.share_with_files(OPEN_FILES.make_room)
         self._takes_place = notifier is not None
@@ -161,8 +174,6 @@ class Daemon:
                 from nsqd_py.net.http.guard import Guard
 
                 self.broker.admin_guard = Guard(self._options.http_auth_file, self._log)
-            self.broker.known_hosts = KnownHosts.of(self._options)
-            self.broker.clients_authorize = self._make_guard is not None
             self._listen()
             if self._is_loaded:
                 self.broker.metadata.persist()
@@ -172,9 +183,7 @@ class Daemon:
             PAUSES.watch()
             for part in self._parts:
                 part.start()
-            if self.broker.refusal is None:
-                self.broker.make_lookups = self._make_lookups
-                self.broker.set_lookupds(self._options.lookupd_tcp_address)
+            self.broker.set_lookupds(self._options.lookupd_tcp_address)
             self._connections.start()
             self._listeners.start()
             for part in self._parts:
@@ -390,18 +399,6 @@ class Daemon:
         if self._is_serving:
             self._lookups.start()
         return self._lookups
-
-    def _guard_maker(self) -> Callable[[Guarded], AuthGuard] | None:
-        """Return a function that makes the guard of a client; None if clients need no AUTH."""
-        if not self._options.auth_http_address:
-            return None
-        from nsqd_py.auth.guard import guard_maker  # with the HTTP client and TLS, 25 ms of a start
-
-        broker = self.broker
-        make_guard, broker.auth_failures = guard_maker(
-            self._options, self._log, broker.alarms, broker.clock, resolve
-        )
-        return make_guard
 
     # ---- time
 
