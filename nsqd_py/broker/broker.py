@@ -16,7 +16,7 @@ from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
-from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Replication, Topic
+from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Ports, Replication, Topic
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
@@ -70,6 +70,7 @@ class Broker:
         clock: Callable[[], int] | None = None,
         wall_clock: Callable[[], int] = wall_ns,
         *,
+        ports: Ports | None = None,
         connections: Connections | None = None,
         make_lookups: Callable[[], Lookups] | None = None,
         auth_failures: AuthFailures | None = None,
@@ -91,7 +92,7 @@ class Broker:
         self.connections = connections
         self.clients: dict[Any, None] = {}
         self.http_clients: dict[Any, None] = {}
-        self.tcp_port = self.http_port = self.https_port = -1
+        self.ports = ports or Ports()
         self.lookups: Lookups | None = None
         self._make_lookups = make_lookups
         self.replication: Replication | None = None

@@ -43,6 +43,15 @@ class BrokerServices:
     iteration: LoopIteration
 
 
+@dataclass
+class Ports:
+    """The ports at which nsqd listens. A port is negative before that, and if nsqd does not have it."""
+
+    tcp: int = -1
+    http: int = -1
+    https: int = -1
+
+
 class Lookups(Protocol):
     """The nsqlookupds of a broker. Methods do not block unless their docstring says so."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Ports
 from nsqd_py.broker.startup import load
 from nsqd_py.broker.state_files import ClockKeeper
 from nsqd_py.clock import SteadyClock
@@ -100,6 +101,7 @@ class Daemon:
             from nsqd_py.auth.guard import guard_maker  # with the HTTP client and TLS, 25 ms of a start
 
             self._make_guard, auth_failures = guard_maker(options, log, self._alarms, clock, resolve)
+        self._ports = Ports()
         self._connections = connections(options, log, self._loop)
         self.broker = Broker(
             options,
@@ -109,6 +111,7 @@ class Daemon:
             self._disk_threads,
             self._write_threads,
             clock,
+            ports=self._ports,
             connections=self._connections,
             make_lookups=self._make_lookups,
             auth_failures=auth_failures,
@@ -267,11 +270,10 @@ class Daemon:
 
     def take_place(self, options: NsqdOptions) -> None:
         """Let an nsqd with these options take the place of this one, on the same ports, after `yield_role`."""
-        broker = self.broker
         self.next_options = options.replace(
-            tcp_address=_with_port(options.tcp_address, broker.tcp_port),
-            http_address=_with_port(options.http_address, broker.http_port),
-            https_address=_with_port(options.https_address, broker.https_port),
+            tcp_address=_with_port(options.tcp_address, self._ports.tcp),
+            http_address=_with_port(options.http_address, self._ports.http),
+            https_address=_with_port(options.https_address, self._ports.https),
         )
 
     def _drain(self, signals: process.StopSignals) -> None:
@@ -309,24 +311,24 @@ class Daemon:
 
     def _listen(self) -> None:
         options = self._options
-        broker = self.broker
-        broker.tcp_port = self._listeners.add("TCP", options.tcp_address, self._on_client).port
+        ports = self._ports
+        ports.tcp = self._listeners.add("TCP", options.tcp_address, self._on_client).port
         if options.http_address:
-            broker.http_port = self._listeners.add("HTTP", options.http_address, self._on_http).port
+            ports.http = self._listeners.add("HTTP", options.http_address, self._on_http).port
         if options.unix_socket:
             self._listeners.add("TCP", options.unix_socket, self._on_client)
         if options.http_unix_socket:
             self._listeners.add("HTTP", options.http_unix_socket, self._on_http)
-        if broker.tls is not None:
-            self._certificate_alarm.set(broker.clock() + CHECK_CERTIFICATE_NS)
+        if self.broker.tls is not None:
+            self._certificate_alarm.set(self.broker.clock() + CHECK_CERTIFICATE_NS)
             if options.https_address:
-                broker.https_port = self._listeners.add(
+                ports.https = self._listeners.add(
                     "HTTPS", options.https_address, partial(self._on_http, is_secure=True)
                 ).port
         self._listeners.close_others()
         # nsqlookupds and `/config` get these.
-        options.broadcast_tcp_port = options.broadcast_tcp_port or max(0, broker.tcp_port)
-        options.broadcast_http_port = options.broadcast_http_port or max(0, broker.http_port)
+        options.broadcast_tcp_port = options.broadcast_tcp_port or max(0, ports.tcp)
+        options.broadcast_http_port = options.broadcast_http_port or max(0, ports.http)
 
     def _on_client(self, sock: socket.socket, peer: str) -> None:
         self._log.of_clients.info("TCP: new client(%s)", peer)
