@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from nsqd_py.go_import.take_over import take_over
-from nsqd_py.server.parts import Part
+from nsqd_py.server.docking import Part
 
 
 class GoImport(Part):

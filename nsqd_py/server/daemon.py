@@ -36,8 +36,9 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import DiskThreads, Job
+from nsqd_py.server.docking import Part, StartsOver
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.server.parts import Part, StartsOver, make_parts
+from nsqd_py.server.parts import make_parts
 from nsqd_py.tcp.fast_publishing import FastConnection
 from nsqd_py.tcp.last_answers import read_last_answers, with_messages
 from nsqd_py.version import NSQ_VERSION, version_string

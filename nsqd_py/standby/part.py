@@ -15,8 +15,8 @@ import gevent
 
 from nsqd_py.broker.state_files import STANDBY_FILE, STANDBYS_FILE
 from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.server.docking import Host, Part, StartsOver
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.server.parts import Host, Part, StartsOver
 from nsqd_py.standby.fetch_server import FetchServer
 from nsqd_py.standby.follower import Follower
 from nsqd_py.standby.give_back import GiveBack, Returned, remembered_standbys

@@ -9,8 +9,8 @@ import pytest
 from nsqd_py.broker.state_files import BACKUP_FILE, STANDBY_FILE
 from nsqd_py.errors import StartError
 from nsqd_py.server import parts
+from nsqd_py.server.docking import Feature, Part
 from nsqd_py.server.options import read_options
-from nsqd_py.server.parts import Feature, Part
 
 TABLES = (parts.COMMANDS, parts.CHECKS, parts.REFUSALS, parts.RUNNERS, parts.PARTS)
 
