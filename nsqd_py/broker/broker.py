@@ -100,11 +100,11 @@ class Broker:
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
-        self.was_killed = False  # True if there was no clean stop before this start, so that the end of a log may be missing
+        # True if there was no clean stop before this start, so that the end of a log may be missing.
+        self.was_killed = False
         self.ends_at_start: dict[str, int] = {}  # then, by topic: the number of the next message of its log
-        self.missing: dict[
-            str, list[Range]
-        ] = {}  # by topic: unfinished messages that were in no file at the start
+        # By topic: unfinished messages that were in no file at the start.
+        self.missing: dict[str, list[Range]] = {}
         self.unsure: dict[str, list[Range]] = {}  # those of them that may be finished, after a power cut
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
         self.tls: CertificateReloader | None = None
@@ -221,18 +221,23 @@ class Broker:
 
         If the requests alone exceed the limit of memory, close the connections with the largest ones.
         """
-        received = {}
+        received: dict[Any, int] = {}
         buffered_bytes = 0
         for client in (*self.clients, *self.http_clients):
             received[client] = client.received_bytes
             buffered_bytes += client.buffered_bytes
             slices.sleep_if_due()
-        excess = received_bytes = sum(received.values())
+        received_bytes = sum(received.values())
         self.memory.note_buffers(received_bytes + buffered_bytes)
-        excess -= max(self.memory.limit_bytes, _UNFINISHED_BODIES * self.options.max_body_size)
-        for client in sorted(received, key=received.__getitem__, reverse=True) if excess > 0 else ():
+        most_bytes = max(self.memory.limit_bytes, _UNFINISHED_BODIES * self.options.max_body_size)
+        if received_bytes > most_bytes:
+            self._close_largest(received, received_bytes - most_bytes)
+
+    def _close_largest(self, received: dict[Any, int], excess: int) -> None:
+        """Close the connections with the largest incomplete requests, until these have `excess` bytes or more."""
+        for client in sorted(received, key=received.__getitem__, reverse=True):
             if excess <= 0:
-                break
+                return
             excess -= received[client]
             self.log.of_clients.warning(
                 "closed client(%s) - too many large requests are incomplete", client.peer
@@ -311,10 +316,12 @@ class Broker:
         topic.on_write = lambda error: self.disk.written(topic, error)
         topic.use_budget(self.memory)
         if log is not None:
-            topic.space, topic.room_bytes = self.space, 0
+            topic.space = self.space
+            topic.room_bytes = 0
             topic.disk_speed = self.disk_speed
             slow_reader = SlowReader(self._write_threads, self.disk_speed, topic.wake_channels)
-            log.chunks.read_file, log.chunks.forget_file = slow_reader.read, slow_reader.forget
+            log.chunks.read_file = slow_reader.read
+            log.chunks.forget_file = slow_reader.forget
             log.chunks.mend = self._mend
             topic.slow_writer = SlowWriter(
                 topic, log, self._write_threads, self.disk_speed, self.descriptors.room
@@ -471,7 +478,8 @@ class Broker:
             written.set()
 
     def _make_channel(self, topic: Topic, name: str) -> Channel:
-        journal, floor = self.journal(topic.name, name), topic.released
+        journal = self.journal(topic.name, name)
+        floor = topic.released
         in_timed_thread(self.services.threadpool, self.disk_speed, [partial(journal.snapshot, floor, [], [])])
         if topic.is_closed:
             now = self.topics.get(topic.name)
@@ -489,7 +497,10 @@ class Broker:
         self, topic: Topic, name: str, position: Position, journal: Journal | None = None
     ) -> Channel:
         """Return a new channel at this position; nothing is written yet."""
-        keeps_journal = topic.log is not None and not is_ephemeral(name)
+        if topic.log is None or is_ephemeral(name):
+            journal = None
+        elif journal is None:
+            journal = self.journal(topic.name, name)
         channel = Channel(
             name,
             position,
@@ -499,7 +510,7 @@ class Broker:
             self.iteration,
             self.alarms,
             self.clock,
-            (journal or self.journal(topic.name, name)) if keeps_journal else None,
+            journal,
             lambda channel: self.journals.channel_changed(topic, channel),
             keeps_batches=topic.log is None,
         )
