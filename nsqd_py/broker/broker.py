@@ -202,6 +202,40 @@ class Broker:
         """Return the statistics of the standbys, or of the primary; empty if there are none."""
         return self.replication.statistics() if self.replication is not None else {}
 
+    # ---- the start
+
+    def read_credentials(self) -> None:
+        """Read the certificate for clients and the accounts for admin paths, if there are some. Raises OSError."""
+        options = self.options
+        if options.tls_cert:
+            from nsqd_py.net.tls import CertificateReloader  # ssl is slow to import; only TLS needs it
+
+            self.tls = CertificateReloader(options, self.log)
+        if options.http_auth_file:
+            # OpenSSL's hashes and a pool of threads; 20 ms of a start.
+            from nsqd_py.net.http.guard import Guard
+
+            self.admin_guard = Guard(options.http_auth_file, self.log)
+
+    def start_scrub(self) -> None:
+        """Read the logs again and again, also those of an nsqd that serves no clients."""
+        from nsqd_py.broker.mending import LogFiles
+        from nsqd_py.broker.scrub import Scrub
+
+        source = self.replication.scrub_source() if self.replication is not None else None
+        if source is None:
+            repair = self.replication.other_copies() if self.replication is not None else None
+            source = self.log_files = LogFiles(self.services, self.topics, self.removed_files, repair)
+        self.scrub = Scrub(self.services, source)
+        self.scrub.start()
+
+    def stop_scrub(self) -> None:
+        """End the scrub, and the repair of damaged files. Blocks this greenlet."""
+        if self.scrub is not None:
+            self.scrub.stop()
+        if self.log_files is not None:
+            self.log_files.stop()
+
     # ---- health
 
     def node_problem(self) -> str | None:

@@ -46,7 +46,6 @@ from nsqd_py.version import NSQ_VERSION, version_string
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import AuthGuard, Guarded
     from nsqd_py.lookup.peers import LookupPeers
-    from nsqd_py.net.tls import CertificateReloader
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
@@ -172,12 +171,7 @@ class Daemon:
             with process.collector_paused():
                 self._load()
             process.return_freed_memory()
-            self.broker.tls = keep_certificate(self._options, self._log)
-            if self._options.http_auth_file:
-                # OpenSSL's hashes and a pool of threads; 20 ms of a start.
-                from nsqd_py.net.http.guard import Guard
-
-                self.broker.admin_guard = Guard(self._options.http_auth_file, self._log)
+            self.broker.read_credentials()
             self._listen()
             if self._is_loaded:
                 self.broker.metadata.persist()
@@ -199,7 +193,7 @@ class Daemon:
             self._start_statsd()
             self.broker.loop_lag.start()
             self.broker.removed_files.start()
-            self._start_scrub()
+            self.broker.start_scrub()
             for part in self._parts:
                 part.started()
             self._drainer = gevent.spawn(self._drain, signals)
@@ -282,20 +276,6 @@ class Daemon:
             self.broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
         finally:  # also after a bug: nsqd must not refuse publishes for ever
             signals.stop()
-
-    def _start_scrub(self) -> None:
-        """Read the logs again and again, also those of an nsqd that serves no clients."""
-        from nsqd_py.broker.mending import LogFiles
-        from nsqd_py.broker.scrub import Scrub
-
-        broker = self.broker
-        replication = broker.replication
-        source = replication.scrub_source() if replication is not None else None
-        if source is None:
-            repair = replication.other_copies() if replication is not None else None
-            source = broker.log_files = LogFiles(broker.services, broker.topics, broker.removed_files, repair)
-        broker.scrub = Scrub(broker.services, source)
-        broker.scrub.start()
 
     def _start_statsd(self) -> None:
         """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""
@@ -440,10 +420,7 @@ class Daemon:
             self._statsd.stop()
         self.broker.loop_lag.stop()
         self.broker.removed_files.stop()
-        if self.broker.scrub is not None:
-            self.broker.scrub.stop()
-        if self.broker.log_files is not None:
-            self.broker.log_files.stop()
+        self.broker.stop_scrub()
         self._listeners.close()
         self._iteration.end()
         for part in self._parts:
@@ -480,15 +457,6 @@ def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:
 def _with_port(address: str, port: int) -> str:
     """Return an address with the port that the system chose, if it has port 0."""
     return f"{address[:-1]}{port}" if address.endswith(":0") and port > 0 else address
-
-
-def keep_certificate(options: NsqdOptions, log: Log) -> CertificateReloader | None:
-    """Return the certificate for clients; None without TLS. Raises OSError."""
-    if not options.tls_cert:
-        return None
-    from nsqd_py.net.tls import CertificateReloader  # ssl is slow to import; only TLS needs it
-
-    return CertificateReloader(options, log)
 
 
 def _http_refusal() -> bytes:
