@@ -222,9 +222,12 @@ class Broker:
         from nsqd_py.broker.mending import LogFiles
         from nsqd_py.broker.scrub import Scrub
 
-        source = self.replication.scrub_source() if self.replication is not None else None
+        source: Any = None
+        repair: Any = None
+        if self.replication is not None:
+            source = self.replication.scrub_source()
+            repair = self.replication.other_copies()
         if source is None:
-            repair = self.replication.other_copies() if self.replication is not None else None
             source = self.log_files = LogFiles(self.services, self.topics, self.removed_files, repair)
         self.scrub = Scrub(self.services, source)
         self.scrub.start()
