@@ -29,7 +29,7 @@ def _serve(options: NsqdOptions, log: Log) -> int:
 
         notifier = Notifier.from_environment()
         shared: dict[str, Any] = {}
-        return run(options, log, shared, lambda role: Daemon(role, log, notifier, shared))
+        return run(options, log, shared, lambda of_role: Daemon(of_role, log, notifier, shared))
     daemon = Daemon(options, log)
     status = daemon.run()
     while daemon.next_options is not None:  # it has another role, or is loaded again
