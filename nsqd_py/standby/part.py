@@ -66,9 +66,7 @@ class StandbyPart(Part):
         self._threadpool = host.broker.services.threadpool
         self._log = host.broker.log
         self._asked: Asked = host.shared.setdefault(_ASKED, Asked())
-        self._group: Election | None = host.shared.get(
-            _ELECTION
-        )  # also where another nsqd is the primary, or none
+        self._group: Election | None = host.shared.get(_ELECTION)  # also if another nsqd is the primary
         self._election = _held_election(host)
         self._promoted: StandbyState | None = None  # the state of the standby that this start promotes
         self._old_primary = ""  # that must be fenced
