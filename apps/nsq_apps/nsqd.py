@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqd_py.errors import StartError
 from nsqd_py.runtime.command import RELOAD_AND_DRAIN, begin, unblock_signals
@@ -16,30 +16,24 @@ if TYPE_CHECKING:
 
 
 def _serve(options: NsqdOptions, log: Log) -> int:
-    from nsqd_py.broker.state_files import BACKUP_FILE
+    from nsqd_py.server.parts import check_data_path, runner_of, warnings_about
 
-    if os.path.exists(os.path.join(options.data_path or ".", BACKUP_FILE)):
-        raise StartError(
-            f"{os.path.abspath(options.data_path or '.')} is a backup, or was not restored completely: restore it into "
-            "a new directory, with --restore-from and --data-path"
-        )
-    if warning := _group_warning(options):
+    check_data_path(options)
+    for warning in warnings_about(options):
         log.warning("%s", warning)
-    from nsqd_py.server.daemon import Asked, Daemon
+    from nsqd_py.server.daemon import Daemon
 
-    if options.lease:
+    run = runner_of(options)
+    if run is not None:
         from nsqd_py.runtime.systemd import Notifier
-        from nsqd_py.standby.election import elect
 
         notifier = Notifier.from_environment()
-        asked = Asked()
-        return elect(
-            options, log, lambda role_options, election: Daemon(role_options, log, notifier, election, asked)
-        )
+        shared: dict[str, Any] = {}
+        return run(options, log, shared, lambda of_role: Daemon(of_role, log, notifier, shared))
     daemon = Daemon(options, log)
     status = daemon.run()
-    while daemon.next_options is not None:  # it was promoted or fenced, or is loaded again
-        daemon = Daemon(daemon.next_options, log, daemon.notifier, asked=daemon.asked)
+    while daemon.next_options is not None:  # it has another role, or is loaded again
+        daemon = Daemon(daemon.next_options, log, daemon.notifier, daemon.shared)
         status = daemon.run()
     return status
 
@@ -50,30 +44,19 @@ def _check(options: NsqdOptions) -> None:
 
     check_options(options)
     if options.check_config or options.print_config:
-        _group_warning(options)
+        from nsqd_py.server.parts import warnings_about
+
+        warnings_about(options)
         if not os.path.isdir(options.data_path or "."):
             raise StartError(f"--data-path={options.data_path} is not a directory")
 
 
-def _group_warning(options: NsqdOptions) -> str:
-    """Check the group of standbys, if nsqd has one; return a warning, or "". Raises BadOptions."""
-    flags = (options.accept_standbys, options.standby_acks, options.standby_of, options.lease)
-    if not any((*flags, options.standby_secret_file, options.standby_tls_allowed_names)):
-        return ""
-    from nsqd_py.standby.group import check_group  # with hashes and messages, 20 ms of a start
-
-    return check_group(options)
-
-
 def _instead(options: NsqdOptions) -> int | None:
-    """Check or export a data path, make or restore a backup, and return the exit status; None to serve."""
-    if options.export_to_go:
-        from nsqd_py.fsck.command import export_to_go as command
-    elif options.check_data:
-        from nsqd_py.fsck.command import check_data as command
-    elif options.backup_to or options.restore_from:
-        from nsqd_py.standby.backup import run as command
-    else:
+    """Run the command of a part, such as --check-data, and return its exit status; None to serve."""
+    from nsqd_py.server.parts import command_of
+
+    command = command_of(options)
+    if command is None:
         return None
     unblock_signals()  # nothing to reload or drain: these signals end the command
     return command(options)

@@ -259,8 +259,8 @@ def info(request: Request[Broker]) -> Reply:
         "project_version": PROJECT_VERSION,
         "broadcast_address": options.broadcast_address,
         "hostname": socket.gethostname(),
-        "http_port": broker.http_port,
-        "tcp_port": broker.tcp_port,
+        "http_port": broker.ports.http,
+        "tcp_port": broker.ports.tcp,
         "start_time": int(broker.start_time),
         "max_heartbeat_interval": options.max_heartbeat_interval_ns,
         "max_output_buffer_size": options.max_output_buffer_size,
@@ -269,8 +269,8 @@ def info(request: Request[Broker]) -> Reply:
         "topology_zone": options.topology_zone,
         "topology_region": options.topology_region,
     }
-    if broker.https_port >= 0:
-        document["https_port"] = broker.https_port
+    if broker.ports.https >= 0:
+        document["https_port"] = broker.ports.https
     return answers.json(document)
 
 

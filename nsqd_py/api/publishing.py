@@ -52,7 +52,7 @@ class PublishingConnection(HttpConnection[Broker]):
     def check_client(self) -> Reply | None:
         """Return a 403 with the HTTPS port if TLS is required and this connection has none."""
         if self._refuses_plain and not self.is_secure:
-            return answers.tls_required(self._app.https_port)
+            return answers.tls_required(self._app.ports.https)
         return None
 
     def take_known(self, data: bytes) -> bytes:

@@ -16,7 +16,7 @@ from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
-from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Replication, Topic
+from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Ports, Replication, Topic
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
@@ -71,45 +71,50 @@ class Broker:
         write_threads: Any = None,
         clock: Callable[[], int] | None = None,
         wall_clock: Callable[[], int] = wall_ns,
+        *,
+        ports: Ports | None = None,
+        connections: Connections | None = None,
+        make_lookups: Callable[[], Lookups] | None = None,
+        auth_failures: AuthFailures | None = None,
     ) -> None:
-        """`write_threads` write to logs while the disk is slow, since syncs may use all of `threadpool`."""
+        """Make a broker without topics; `startup.load` reads those of the data path.
+
+        write_threads  write to logs while the disk is slow, since syncs may use all of `threadpool`
+        make_lookups   called when the first address of an nsqlookupd is set
+        auth_failures  those of --auth-http-address
+        """
         self.options = options
         self.log = log
         self.iteration = iteration
         self.alarms = alarms
         self.clock = clock or SteadyClock()
         self.start_time = time.time()
-        self.is_same_boot = (
-            False  # True if the machine was not rebooted since the last nsqd on this data path
-        )
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
-        self.connections: Connections | None = None
+        self.connections = connections
         self.clients: dict[Any, None] = {}
         self.http_clients: dict[Any, None] = {}
-        self.tcp_port = self.http_port = self.https_port = -1
+        self.ports = ports or Ports()
         self.lookups: Lookups | None = None
-        self.make_lookups: Callable[[], Lookups] | None = None  # called when the first address is set
+        self._make_lookups = make_lookups
         self.replication: Replication | None = None
         self.scrub: Scrub | None = None
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: list[ChangeListener] = []  # the feeds of those that copy this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
-        self.may_get_back = False  # True if a standby may have what is missing here
-        self.was_killed = False  # True if there was no clean stop before this start, so that the end of a log may be missing
+        # True if there was no clean stop before this start, so that the end of a log may be missing.
+        self.was_killed = False
         self.ends_at_start: dict[str, int] = {}  # then, by topic: the number of the next message of its log
-        self.missing: dict[
-            str, list[Range]
-        ] = {}  # by topic: unfinished messages that were in no file at the start
+        # By topic: unfinished messages that were in no file at the start.
+        self.missing: dict[str, list[Range]] = {}
         self.unsure: dict[str, list[Range]] = {}  # those of them that may be finished, after a power cut
         self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
-        self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
         self.tls: CertificateReloader | None = None
-        self.auth_failures: AuthFailures | None = None  # of --auth-http-address
+        self.auth_failures = auth_failures
         self.admin_guard: Guard | None = None
         self.response_limiter = ResponseLimiter()
-        self.clients_authorize = False
-        self.known_hosts = KnownHosts(())
+        self.clients_authorize = bool(options.auth_http_address)
+        self.known_hosts = KnownHosts.of(options)
         self.guids = GuidFactory(options.node_id or 0)  # without one, `load` reads that of the data path
         self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
@@ -202,9 +207,51 @@ class Broker:
         for topic, channel, _ in saved:
             self.channel_changed(topic, channel)
 
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why no topic is created or used; None if this nsqd serves."""
+        return self.replication.refusal() if self.replication is not None else None
+
     def standby_statistics(self) -> dict[str, Any]:
         """Return the statistics of the standbys, or of the primary; empty if there are none."""
         return self.replication.statistics() if self.replication is not None else {}
+
+    # ---- the start
+
+    def read_credentials(self) -> None:
+        """Read the certificate for clients and the accounts for admin paths, if there are some. Raises OSError."""
+        options = self.options
+        if options.tls_cert:
+            from nsqd_py.net.tls import CertificateReloader  # ssl is slow to import; only TLS needs it
+
+            self.tls = CertificateReloader(options, self.log)
+        if options.http_auth_file:
+            # OpenSSL's hashes and a pool of threads; 20 ms of a start.
+            from nsqd_py.net.http.guard import Guard
+
+            self.admin_guard = Guard(options.http_auth_file, self.log)
+
+    def start_scrub(self) -> None:
+        """Read the logs again and again, also those of an nsqd that serves no clients."""
+        from nsqd_py.broker.mending import LogFiles
+        from nsqd_py.broker.scrub import Scrub
+
+        source: Any = None
+        repair: Any = None
+        if self.replication is not None:
+            source = self.replication.scrub_source()
+            repair = self.replication.other_copies()
+        if source is None:
+            source = self.log_files = LogFiles(self.services, self.topics, self.removed_files, repair)
+        self.scrub = Scrub(self.services, source)
+        self.scrub.start()
+
+    def stop_scrub(self) -> None:
+        """End the scrub, and the repair of damaged files. Blocks this greenlet."""
+        if self.scrub is not None:
+            self.scrub.stop()
+        if self.log_files is not None:
+            self.log_files.stop()
 
     # ---- health
 
@@ -225,18 +272,23 @@ class Broker:
 
         If the requests alone exceed the limit of memory, close the connections with the largest ones.
         """
-        received = {}
+        received: dict[Any, int] = {}
         buffered_bytes = 0
         for client in (*self.clients, *self.http_clients):
             received[client] = client.received_bytes
             buffered_bytes += client.buffered_bytes
             slices.sleep_if_due()
-        excess = received_bytes = sum(received.values())
+        received_bytes = sum(received.values())
         self.memory.note_buffers(received_bytes + buffered_bytes)
-        excess -= max(self.memory.limit_bytes, _UNFINISHED_BODIES * self.options.max_body_size)
-        for client in sorted(received, key=received.__getitem__, reverse=True) if excess > 0 else ():
+        most_bytes = max(self.memory.limit_bytes, _UNFINISHED_BODIES * self.options.max_body_size)
+        if received_bytes > most_bytes:
+            self._close_largest(received, received_bytes - most_bytes)
+
+    def _close_largest(self, received: dict[Any, int], excess: int) -> None:
+        """Close the connections with the largest incomplete requests, until these have `excess` bytes or more."""
+        for client in sorted(received, key=received.__getitem__, reverse=True):
             if excess <= 0:
-                break
+                return
             excess -= received[client]
             self.log.of_clients.warning(
                 "closed client(%s) - too many large requests are incomplete", client.peer
@@ -259,8 +311,9 @@ class Broker:
         """Return the topic of this name, to publish to; create it if needed. Raises Draining and TooManyTopics."""
         topic = self.open_topics.get(name)
         if topic is None:
-            if self.refusal is not None:
-                raise self.refusal()
+            refusal = self.refusal
+            if refusal is not None:
+                raise refusal
             if self.drain.is_active:
                 raise Draining
             most = self.options.max_topics
@@ -281,9 +334,10 @@ class Broker:
         return topic
 
     def set_lookupds(self, addresses: Sequence[str]) -> None:
-        """Register with exactly these nsqlookupds from now on."""
-        if self.lookups is None and addresses and self.make_lookups is not None and not self.drain.is_active:
-            self.lookups = self.make_lookups()
+        """Register with exactly these nsqlookupds from now on, unless this nsqd refuses clients or drains."""
+        serves = self.refusal is None and not self.drain.is_active
+        if self.lookups is None and addresses and self._make_lookups is not None and serves:
+            self.lookups = self._make_lookups()
         if self.lookups is not None:
             self.lookups.set_addresses(addresses)
 
@@ -318,7 +372,8 @@ class Broker:
         )
         if log is not None:
             slow_reader = SlowReader(self._write_threads, self.disk_speed, topic.wake_channels)
-            log.chunks.read_file, log.chunks.forget_file = slow_reader.read, slow_reader.forget
+            log.chunks.read_file = slow_reader.read
+            log.chunks.forget_file = slow_reader.forget
             log.chunks.mend = self._mend
         self.topics[name] = topic
         self.expiry.add_topic(topic)
@@ -476,7 +531,8 @@ class Broker:
             written.set()
 
     def _make_channel(self, topic: Topic, name: str) -> Channel:
-        journal, floor = self.journal(topic.name, name), topic.released
+        journal = self.journal(topic.name, name)
+        floor = topic.released
         in_timed_thread(self.services.threadpool, self.disk_speed, [partial(journal.snapshot, floor, [], [])])
         if topic.is_closed:
             now = self.topics.get(topic.name)
@@ -494,7 +550,10 @@ class Broker:
         self, topic: Topic, name: str, position: Position, journal: Journal | None = None
     ) -> Channel:
         """Return a new channel at this position; nothing is written yet."""
-        keeps_journal = topic.log is not None and not is_ephemeral(name)
+        if topic.log is None or is_ephemeral(name):
+            journal = None
+        elif journal is None:
+            journal = self.journal(topic.name, name)
         channel = Channel(
             name,
             position,
@@ -504,7 +563,7 @@ class Broker:
             self.iteration,
             self.alarms,
             self.clock,
-            (journal or self.journal(topic.name, name)) if keeps_journal else None,
+            journal,
             lambda channel: self.journals.channel_changed(topic, channel),
             keeps_batches=topic.log is None,
         )

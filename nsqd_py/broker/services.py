@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.errors import HttpError
+from nsqd_py.errors import HttpError, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.pqueues.alarms import Alarms
@@ -41,6 +41,15 @@ class BrokerServices:
     wall_clock: Callable[[], int]
     disk_speed: DiskSpeed
     iteration: LoopIteration
+
+
+@dataclass
+class Ports:
+    """The ports at which nsqd listens. A port is negative before that, and if nsqd does not have it."""
+
+    tcp: int = -1
+    http: int = -1
+    https: int = -1
 
 
 class Lookups(Protocol):
@@ -102,6 +111,10 @@ class Replication(Protocol):
     def notice(self) -> str | None:
         """Return what an operator should know of the standbys, for /ping; None if all is well."""
 
+    def refusal(self) -> Refusal | None:
+        """Return why this nsqd creates and uses no topic; None if it serves."""
+        return None
+
     def promote(self) -> None:
         """Begin to make a primary of a standby. Raises HttpError if this is none, or if its copy is not complete."""
         raise HttpError(409, "NOT_A_STANDBY")
@@ -114,6 +127,10 @@ class Replication(Protocol):
 
     def other_copies(self) -> Any:
         """Return the copies of the logs that others have, as a `Repair` of `broker.mending`; None if no one may have any."""
+        return None
+
+    def scrub_source(self) -> Any:
+        """Return the files that nsqd checks again and again, as a `ScrubSource` of `broker.scrub`; None for its topics' logs."""
         return None
 
     def close(self) -> None:

@@ -48,10 +48,14 @@ _LEFTOVERS = (
 )
 
 
-def load(broker: Broker, directory: Path) -> None:
-    """Create all topics and channels that the directory has. Raises StartError."""
+def load(broker: Broker, directory: Path, *, is_same_boot: bool = False) -> None:
+    """Create all topics and channels that the directory has. Raises StartError.
+
+    is_same_boot  True if the machine was not rebooted since the last nsqd on this data path
+    """
     stopped = state_files.read_clean_stop(directory)
     broker.was_killed = not stopped
+    may_get_back = (directory / state_files.STANDBYS_FILE).exists()
     _read_epochs(broker, directory)
     # It may write a file: after all that may refuse the directory.
     broker.guids.node_id = _node_id(broker, directory)
@@ -65,7 +69,12 @@ def load(broker: Broker, directory: Path) -> None:
         elif not is_ephemeral(entry.name):
             try:
                 _TopicLoader(
-                    broker, entry, files.get(entry.name, TopicFiles()), stopped.get(entry.name)
+                    broker,
+                    entry,
+                    files.get(entry.name, TopicFiles()),
+                    stopped.get(entry.name),
+                    is_same_boot=is_same_boot,
+                    may_get_back=may_get_back,
                 ).load()
             except OSError as error:
                 raise StartError(_refusal(entry.name, directory, error)) from error
@@ -174,6 +183,8 @@ class _TopicLoader:
 
     files   its files
     stop    the end of its log at the last clean stop, if there was one
+    is_same_boot  True if the machine was not rebooted since the last nsqd on this data path
+    may_get_back  True if a standby may have what is missing here
     _needed  missing numbers that some channel has not finished
 
     After a power cut a position may be older than the log, and the messages that it needs may have been finished. Then
@@ -181,17 +192,24 @@ class _TopicLoader:
     """
 
     def __init__(
-        self, broker: Broker, entry: state_files.TopicEntry, files: TopicFiles, stop: LogEnd | None
+        self,
+        broker: Broker,
+        entry: state_files.TopicEntry,
+        files: TopicFiles,
+        stop: LogEnd | None,
+        *,
+        is_same_boot: bool,
+        may_get_back: bool,
     ) -> None:
         self._broker = broker
         self._entry = entry
         self._saved = files.journals
         self._journals = {name: self._journal(name) for name in self._valid_channels()}
         self._stop = stop
-        self._is_certain = stop is not None or broker.is_same_boot
+        self._is_certain = stop is not None or is_same_boot
         self._log = broker.logs.make(entry.name)
         self._found = read_log(files.logs, stop)
-        self._may_be_given_back = broker.may_get_back
+        self._may_be_given_back = may_get_back
         self._needed: list[Range] = []
         self._certain_until = 0
 

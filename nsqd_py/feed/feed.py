@@ -19,8 +19,8 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.broker.state_files import CLOCK_FILE, METADATA_FILE
 from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import DELETED, encode_entry, journal_name
-from nsqd_py.diskqueue.journals.ranges import EPOCHS_FILE
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.feed.pieces import (
     CHECKED_BYTES,

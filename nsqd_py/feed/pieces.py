@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nsqd_py.diskqueue.journals.ranges import Epochs
+from nsqd_py.diskqueue.journals.epochs import Epochs
 
 # The checksum of an offered file covers so many bytes before its end.
 CHECKED_BYTES = 4096

@@ -11,11 +11,12 @@ from pathlib import Path
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.go_export import export
+from nsqd_py.fsck.options import JSON
 from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import DataRefused, as_json, as_text
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.private_files import locked
-from nsqd_py.server.options import JSON, NsqdOptions
+from nsqd_py.server.options import NsqdOptions
 
 WELL, DAMAGED, BAD_USAGE = range(3)
 INTERRUPTED = 130  # as a shell says of a process that SIGINT ended

@@ -1,6 +1,6 @@
 """A lease in an existing system decides which of several nsqds is primary.
 
-options     the settings of standbys and of the lease
+options     the settings of the lease, and their check
 store       what a lease is, its errors, and its URL
 answers     the answers of etcd, read strictly                          pure
 etcd        leases of etcd

@@ -1,29 +1,13 @@
-"""The settings of standbys, and of the lease that decides which nsqd of a group is the primary."""
+"""The settings of the lease that decides which nsqd of a group is the primary, and their check."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from nsqd_py.lease.store import parse_lease_url
-from nsqd_py.net.addresses import check_peer_address
 from nsqd_py.net.tls_options import client_authorities, client_certificate, client_key
-from nsqd_py.settings.declaration import (
-    BadOptions,
-    Options,
-    not_negative,
-    positive,
-    setting,
-    string,
-    strings,
-    switch,
-)
+from nsqd_py.settings.declaration import BadOptions, Options, setting, string
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import DURATION, INT, URL, choice
-
-
-def _check_standby_of(value: str) -> str | None:
-    check_peer_address(value)
-    return "must be host:port" if value.startswith(":") else None
+from nsqd_py.settings.types import DURATION, URL
 
 
 def _check_ttl(value: int) -> str | None:
@@ -33,39 +17,9 @@ def _check_ttl(value: int) -> str | None:
     )
 
 
-class StandbyOptions(Options, title="Standby"):
-    """The settings of a group of nsqds, of which one is the primary."""
+class LeaseOptions(Options):
+    """The settings of the lease. They stand in the group of the standbys, whose roles the lease gives."""
 
-    standby_of: str = string(
-        "TCP address (host:port) of a primary nsqd. This nsqd then keeps a copy of its messages, and serves no clients "
-        "until it is promoted.",
-        check=_check_standby_of,
-    )
-    promote: bool = switch(
-        "Promote the standby that --data-path belongs to: start as a primary with its messages.",
-        config_key="",
-    )
-    accept_standbys: bool = switch(
-        "Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages."
-    )
-    standby_acks: int = setting(
-        INT,
-        0,
-        "Number of standbys that must have a message before its publisher gets OK; 0 means that none must. Above 0, "
-        "standbys are accepted.",
-        check=not_negative,
-    )
-    standby_timeout_ns: int = setting(
-        DURATION,
-        5 * SECOND_NS,
-        "Maximum time that a publisher waits for --standby-acks standbys.",
-        check=positive,
-    )
-    standby_on_timeout: str = setting(
-        choice({"refuse": "refuse", "alone": "alone"}, word="word"),
-        "refuse",
-        "After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.",
-    )
     lease: str = setting(
         URL,
         "",
@@ -82,22 +36,6 @@ class StandbyOptions(Options, title="Standby"):
     lease_tls_root_ca_file: str = client_authorities("the lease's store")
     lease_tls_cert: str = client_certificate("the lease's store")
     lease_tls_key: str = client_key("lease")
-    standby_tls: bool = switch("Use TLS to the primary.")
-    standby_tls_root_ca_file: str = client_authorities("the primary")
-    standby_tls_cert: str = client_certificate("the primary")
-    standby_tls_key: str = client_key("standby")
-    standby_tls_insecure_skip_verify: bool = switch(
-        "Accept any certificate from the primary. The connection is encrypted, but the server is not verified."
-    )
-    standby_secret_file: str = string(
-        "File with the secret of the group: only nsqds that know it may follow, fence and be followed by this one. The "
-        "first line proves membership, all lines are accepted. It may change while nsqd runs."
-    )
-    standby_tls_allowed_names: tuple[str, ...] = strings(
-        "Names in the certificates of the group (subject alternative names, or the common name of a certificate without "
-        "them): only nsqds with one of them may follow, fence and be followed by this one. It needs --standby-tls-cert "
-        "and --tls-client-auth-policy=require-verify (may be given several times)."
-    )
 
 
 def check_lease(options: Any) -> None:
@@ -106,6 +44,8 @@ def check_lease(options: Any) -> None:
         if options.lease_password_file:
             raise BadOptions("--lease-password-file needs --lease=etcd://user@...")
         return
+    from nsqd_py.lease.store import parse_lease_url  # only a lease needs it
+
     try:
         parse_lease_url(options.lease, options.lease_password_file)
     except ValueError as error:

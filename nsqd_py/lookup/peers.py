@@ -58,7 +58,7 @@ class LookupPeers:
         self._context = PeerContext(
             log,
             broker.topics,
-            lambda: identify(options, broker.tcp_port, broker.http_port),
+            lambda: identify(options, broker.ports.tcp, broker.ports.http),
             self._on_known,
             self._on_failed,
             client,

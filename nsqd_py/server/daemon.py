@@ -7,7 +7,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Ports
 from nsqd_py.broker.startup import load
-from nsqd_py.broker.state_files import STANDBY_FILE, STANDBYS_FILE, ClockKeeper
+from nsqd_py.broker.state_files import ClockKeeper
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
-from nsqd_py.go_import import may_have_go_files
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -38,20 +36,16 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import DiskThreads, Job
+from nsqd_py.server.docking import Part, StartsOver
 from nsqd_py.server.options import NsqdOptions
+from nsqd_py.server.parts import make_parts
 from nsqd_py.tcp.fast_publishing import FastConnection
 from nsqd_py.tcp.last_answers import read_last_answers, with_messages
 from nsqd_py.version import NSQ_VERSION, version_string
 
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import AuthGuard, Guarded
-    from nsqd_py.lease.keeper import LeaseWatch
     from nsqd_py.lookup.peers import LookupPeers
-    from nsqd_py.net.tls import CertificateReloader
-    from nsqd_py.standby.data_path import StandbyState
-    from nsqd_py.standby.election import Election
-    from nsqd_py.standby.follower import Follower
-    from nsqd_py.standby.rebuilding import Returned
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
@@ -59,7 +53,6 @@ _CHECK_LOCK_NS = 1_000_000_000
 _LOOP_ITERATION_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
 _DISK_THREADS = 16
-_MOST_NAMED = 10  # files in a line of the log
 
 # The answers to connections above the limit. With TLS there is none, since a handshake would have to come first.
 _REFUSALS: dict[str, Refusal] = {
@@ -73,24 +66,6 @@ class _Stopped(Exception):
     """A signal asked nsqd to stop before it began to serve."""
 
 
-class _LoadsAgain(Exception):
-    """A standby has given back what this nsqd had lost: it must be loaded again."""
-
-
-@dataclass
-class Asked:
-    """What the nsqds of this process have asked their standbys for, one after the other.
-
-    is_due  True if a standby has come that has what is lost here
-    before  True if the standbys were asked at a start
-    tried   addresses of the standbys for which this nsqd was loaded again
-    """
-
-    is_due: bool = False
-    before: bool = False
-    tried: set[str] = field(default_factory=set)
-
-
 class Daemon:
     """Everything that runs in one nsqd."""
 
@@ -99,21 +74,16 @@ class Daemon:
         options: NsqdOptions,
         log: Log,
         notifier: Notifier | None = None,
-        election: Election | None = None,
-        asked: Asked | None = None,
+        shared: dict[str, Any] | None = None,
     ) -> None:
         """Make an nsqd that does not run yet.
 
         notifier  that of the nsqd whose place this one takes; without one, it is read from the environment
-        election  gives this nsqd its role
-        asked     that of the nsqd whose place this one takes
+        shared    what the parts of that nsqd have kept for this one
         """
-        self.asked = asked or Asked()
+        self.shared = shared if shared is not None else {}
         self._options = options
         self._log = log
-        # It has the lease.
-        self._election = election if election is not None and election.is_primary else None
-        self._group = election  # also where another nsqd is the primary, or none
         self._signals = process.StopSignals()
         self._yields_role = False
         self._hub = gevent.get_hub()
@@ -125,37 +95,51 @@ class Daemon:
         self._disk_threads = DiskThreads(_DISK_THREADS)
         self._write_threads = DiskThreads(_DISK_THREADS)
         clock = SteadyClock()
-        self._broker = Broker(
-            options, log, self._iteration, self._alarms, self._disk_threads, self._write_threads, clock
+        self._make_guard: Callable[[Guarded], AuthGuard] | None = None  # of a client, if it needs AUTH
+        auth_failures = None
+        if options.auth_http_address:
+            from nsqd_py.auth.guard import guard_maker  # with the HTTP client and TLS, 25 ms of a start
+
+            self._make_guard, auth_failures = guard_maker(options, log, self._alarms, clock, resolve)
+        self._ports = Ports()
+        self._connections = connections(options, log, self._loop)
+        self.broker = Broker(
+            options,
+            log,
+            self._iteration,
+            self._alarms,
+            self._disk_threads,
+            self._write_threads,
+            clock,
+            ports=self._ports,
+            connections=self._connections,
+            make_lookups=self._make_lookups,
+            auth_failures=auth_failures,
         )
-        self._clocks = ClockKeeper(self._broker.services, clock)
+        self._clocks = ClockKeeper(self.broker.services, clock)
         self._lookups: LookupPeers | None = None
-        self._make_guard = self._guard_maker()
         self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
         self._lock_alarm = self._alarms.alarm(self._check_lock)
         self._limits = Limits.of(options, NSQ_VERSION)
-        self._connections = self._broker.connections = connections(options, log, self._loop)
-        self._connections.on_sweep = self._broker.count_buffers
+        self._connections.on_sweep = self.broker.count_buffers
         self._connections.share_with_files(OPEN_FILES.make_room)
         self._takes_place = notifier is not None
         self.notifier = notifier or Notifier.from_environment()
         self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._handlers: list[Any] = []
         self._drainer: gevent.Greenlet[..., None] | None = None
+        self._greenlets: list[gevent.Greenlet[..., Any]] = []  # of parts
         self._lock = -1
         self._is_loaded = self._is_serving = False
-        self._returned: Returned | None = None
-        self._follower: Follower | None = None
-        self._old_primary = ""  # that must be fenced
-        self._fencer: gevent.Greenlet[..., None] | None = None
-        self._lease_watch: LeaseWatch | None = None
+        self._parts: list[Part] = []
+        self._next_look_s = 0.0  # for signals, while it loads
         self.next_options: NsqdOptions | None = None  # those of the nsqd in another role that takes its place
 
     def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of a drain, and return the exit status. Raises StartError."""
         process.raise_descriptor_limit()
-        self._broker.descriptors.watch()
+        self.broker.descriptors.watch()
         process.keep_freed_memory()
         process.log_uncaught_errors(self._hub, self._log)
         path = self._options.data_path or "."
@@ -173,7 +157,7 @@ class Daemon:
             self._serve(signals)
         for handler in self._handlers:
             handler.cancel()
-        return self._broker.drain.exit_status
+        return self.broker.drain.exit_status
 
     def yield_role(self) -> None:
         """End it, so that this nsqd can take another role."""
@@ -185,53 +169,43 @@ class Daemon:
             if self._takes_place:
                 process.free_ended_daemon()
             with process.collector_paused():
-                self._load(signals)
+                self._load()
             process.return_freed_memory()
-            self._broker.tls = keep_certificate(self._options, self._log)
-            if self._options.http_auth_file:
-                # OpenSSL's hashes and a pool of threads; 20 ms of a start.
-                from nsqd_py.net.http.guard import Guard
-
-                self._broker.admin_guard = Guard(self._options.http_auth_file, self._log)
-            self._broker.known_hosts = KnownHosts.of(self._options)
-            self._broker.clients_authorize = self._make_guard is not None
+            self.broker.read_credentials()
             self._listen()
             if self._is_loaded:
-                self._broker.metadata.persist()
+                self.broker.metadata.persist()
             self._disk_threads.serve()
             self._write_threads.serve()
             process.tune_gc()
             PAUSES.watch()
-            if self._follower is not None:
-                self._follower.start()
-            elif self._broker.refusal is None:
-                self._broker.make_lookups = self._make_lookups
-                self._broker.set_lookupds(self._options.lookupd_tcp_address)
+            for part in self._parts:
+                part.start()
+            self.broker.set_lookupds(self._options.lookupd_tcp_address)
             self._connections.start()
             self._listeners.start()
-            if self._election is not None:
-                self._lease_watch = self._election.watch(self._loop, self._lose_lease)
-                self._iteration.before_output = self._lease_watch.check
+            for part in self._parts:
+                part.serving()
             self._is_serving = True
-            self._check_lock(self._broker.clock())
+            self._check_lock(self.broker.clock())
             if self._lookups is not None:
                 self._lookups.start()
             self._start_statsd()
-            self._broker.loop_lag.start()
-            self._broker.removed_files.start()
-            self._start_scrub()
-            if self._old_primary:
-                self._fence()
+            self.broker.loop_lag.start()
+            self.broker.removed_files.start()
+            self.broker.start_scrub()
+            for part in self._parts:
+                part.started()
             self._drainer = gevent.spawn(self._drain, signals)
             self.notifier.ready(f"serving on {self._listeners.address}")
             self.notifier.start_watchdog(self._loop)
             self._listen_to_signals()
             signals.wait()
-            self._broker.drain.report_interruption()
+            self.broker.drain.report_interruption()
         except _Stopped:
             self._log.info("NSQ: stopped before the start was over")
-        except _LoadsAgain:
-            self._load_again()
+        except StartsOver:
+            pass  # a part has arranged for the nsqd that takes the place of this one
         except OSError as error:
             path = Path(self._options.data_path or ".").absolute()
             full = f"the disk of {path} is full; free some space - " if is_full(error) else ""
@@ -243,182 +217,65 @@ class Daemon:
         """Handle SIGHUP and SIGUSR1. They were held back since the command began: a drain needs all topics."""
         self._handlers = [
             gevent.signal_handler(signal.SIGHUP, self._reload),
-            gevent.signal_handler(signal.SIGUSR1, self._broker.begin_drain),
+            gevent.signal_handler(signal.SIGUSR1, self.broker.begin_drain),
         ]
         unblock_signals()
 
-    def _load(self, signals: process.StopSignals) -> None:
-        """Load the data path. Raises StartError, OSError and _Stopped."""
-        next_look_s = 0.0
-
-        def on_progress() -> None:
-            nonlocal next_look_s
-            if time.monotonic() < next_look_s:
-                return
-            self.notifier.starting_takes_longer()
-            gevent.sleep(_LOOP_ITERATION_S)
-            if signals.is_asked:
-                raise _Stopped
-            next_look_s = time.monotonic() + _LOOK_FOR_SIGNALS_EVERY_S
-
-        directory = Path(self._options.data_path or ".")
-        promoted = self._promoted_state(directory)
-        if self._broker.refusal is not None:
+    def _load(self) -> None:
+        """Load the data path. Raises StartError, OSError, _Stopped and StartsOver."""
+        self._parts = make_parts(self)
+        for part in self._parts:
+            part.take_role()
+        if self.broker.refusal is not None:
             return
         self.notifier.status("loading messages")
-        self._broker.is_same_boot = self._clocks.restore()
-        if may_have_go_files(directory):
-            from nsqd_py.go_import.take_over import take_over  # slow to import
-
-            take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
-        self._broker.may_get_back = (directory / STANDBYS_FILE).exists()
-        load(self._broker, directory)
+        is_same_boot = self._clocks.restore()
+        for part in self._parts:
+            part.before_load()
+        load(self.broker, self.broker.services.directory, is_same_boot=is_same_boot)
         self._is_loaded = True
-        if self._broker.may_get_back and (self._options.accept_standbys or self._options.standby_acks):
-            self._get_back(directory, on_progress)
-        if promoted is not None or self._election is not None:
-            from nsqd_py.standby.role import promote
-
-            promote(self._broker, directory, promoted, self._election)
-            if signals.is_asked:
-                raise _Stopped
-        if self._options.accept_standbys or self._options.standby_acks:
-            from nsqd_py.standby.primary import Standbys
-
-            follow = None if self._options.lease else partial(self._change_role, promote=False)
-            self._broker.replication = Standbys(
-                self._broker, directory, self._disk_threads, follow, self._election, self._may_load_again
-            )
+        for part in self._parts:
+            part.loaded()
         self._clocks.start()
 
-    def _get_back(self, directory: Path, on_progress: Callable[[], None]) -> None:
-        """Get from the standbys what is missing here. Raises OSError, _Stopped and _LoadsAgain."""
-        from nsqd_py.standby.give_back import GiveBack, remembered_standbys
+    # ---- what parts ask for
 
-        is_end_open = self._broker.was_killed or self.asked.is_due
-        give_back = GiveBack(self._broker, directory, on_progress, is_end_open=is_end_open)
-        is_due = self.asked.is_due or (give_back.is_due() and not self.asked.before)
-        self.asked.is_due, self.asked.before = False, True
-        if not is_due:
+    def on_progress(self) -> None:
+        """Handle signals and extend the time that systemd allows, 20 times a second. Raises _Stopped."""
+        if time.monotonic() < self._next_look_s:
             return
-        self.notifier.status("asking the standbys for what is missing")
-        returned = give_back.run(remembered_standbys(directory))
-        self.asked.tried.update(address for addresses in give_back.answered for address in addresses)
-        if returned.files:
-            self._returned = returned
-            raise _LoadsAgain
+        self.notifier.starting_takes_longer()
+        gevent.sleep(_LOOP_ITERATION_S)
+        self.end_if_asked()
+        self._next_look_s = time.monotonic() + _LOOK_FOR_SIGNALS_EVERY_S
 
-    def _may_load_again(self, standby: list[str]) -> bool:
-        """Load this nsqd again, in its present role, to get back what a standby has. Return False if it was tried.
+    def end_if_asked(self) -> None:
+        """Raise _Stopped if nsqd was asked to stop."""
+        if self._signals.is_asked:
+            raise _Stopped
 
-        standby  its addresses
-        """
-        if not self.asked.tried.isdisjoint(standby):
-            return False
-        self.asked.tried.update(standby)
-        self.asked.is_due = True
-        self._load_again()
-        return True
+    def in_greenlet(self, work: Callable[..., Any], *arguments: Any) -> None:
+        """Run `work` in a greenlet that ends with nsqd."""
+        self._greenlets.append(gevent.spawn(work, *arguments))
 
-    def _load_again(self) -> None:
-        if self._group is not None:
-            self._group.serve_again()
-        else:
-            self._take_place(self._options)
-        self.yield_role()
+    def cut_off(self, reason: str) -> None:
+        """End serving at once. The system does not send later what a peer does not take now."""
+        self._listeners.close()
+        self._connections.close_all(reason, aborts=True)
 
-    def _promoted_state(self, directory: Path) -> StandbyState | None:
-        """Return the state of the standby that this start promotes; None if there is none, or if this nsqd is a standby.
-
-        Raises StartError and OSError.
-        """
-        options = self._options
-        if self._group is not None and self._election is None and not options.standby_of:
-            self._be_standby(options, directory)  # it waits until an nsqd has the lease
-            return None
-        if not options.standby_of and not options.promote and not (directory / STANDBY_FILE).exists():
-            return None
-        from nsqd_py.standby.role import check_role, goes_on_as_primary
-
-        state = check_role(directory, options.standby_of, promote=options.promote)
-        if state is not None and options.promote:
-            self._old_primary = "" if options.lease else state.primary
-            return state
-        if state is not None:  # it was fenced
-            options = options.replace(standby_of=state.primary)
-        # With both flags and without a state, an earlier start has promoted it.
-        if options.standby_of and not options.lease and goes_on_as_primary(directory, options, self._log):
-            self._old_primary = options.standby_of
-        elif options.standby_of:
-            self._be_standby(options, directory)
-        return None
-
-    def _be_standby(self, options: NsqdOptions, directory: Path) -> None:
-        """Follow the primary that the options name; without one, wait."""
-        from nsqd_py.standby.fetch_server import FetchServer
-        from nsqd_py.standby.follower import Follower
-        from nsqd_py.standby.group import Handshakes
-        from nsqd_py.standby.role import StandbyRole
-
-        self.asked.before = False  # it asks again when it is a primary again
-        self.asked.tried.clear()
-        follower = Follower(
-            options, directory, self._disk_threads, self._log, self._http_address, self._tcp_address
-        )
-        fetches = FetchServer(directory, self._disk_threads, follower.node_state, follower.epochs_of)
-        promote = partial(self._change_role, standby_of="", promote=True)
-        role = StandbyRole(follower, Handshakes(self._broker, fetches), promote, self._group)
-        self._follower = follower
-        self._broker.replication, self._broker.refusal = role, role.refusal
-
-    def _fence(self) -> None:
-        """Begin to fence the old primary, which can follow this nsqd at its present address."""
-        from nsqd_py.standby.role import fence
-
-        options = self._options.replace(standby_of=self._old_primary)
-        self._fencer = gevent.spawn(fence, self._broker, options, self._tcp_address())
-
-    def _tcp_address(self) -> str:
-        """Return where other nsqds reach this one; with port 0 if it listens on no TCP port."""
-        return f"{self._options.broadcast_address}:{self._options.broadcast_tcp_port}"
-
-    def _http_address(self) -> str:
-        return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
-
-    def _change_role(self, standby_of: str, *, promote: bool) -> None:
-        """End this nsqd; `next_options` are those of the one that takes its place, on the same ports."""
-        self._take_place(self._options.replace(standby_of=standby_of, promote=promote))
-        self.yield_role()
-
-    def _take_place(self, options: NsqdOptions) -> None:
-        """Let an nsqd with these options take the place of this one, on the same ports."""
-        broker = self._broker
+    def take_place(self, options: NsqdOptions) -> None:
+        """Let an nsqd with these options take the place of this one, on the same ports, after `yield_role`."""
         self.next_options = options.replace(
-            tcp_address=_with_port(options.tcp_address, broker.tcp_port),
-            http_address=_with_port(options.http_address, broker.http_port),
-            https_address=_with_port(options.https_address, broker.https_port),
+            tcp_address=_with_port(options.tcp_address, self._ports.tcp),
+            http_address=_with_port(options.http_address, self._ports.http),
+            https_address=_with_port(options.https_address, self._ports.https),
         )
 
     def _drain(self, signals: process.StopSignals) -> None:
         try:
-            self._broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
+            self.broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
         finally:  # also after a bug: nsqd must not refuse publishes for ever
             signals.stop()
-
-    def _start_scrub(self) -> None:
-        """Read the logs again and again, those of a standby too."""
-        from nsqd_py.broker.mending import LogFiles
-        from nsqd_py.broker.scrub import Scrub, ScrubSource
-
-        broker = self._broker
-        source: ScrubSource
-        if self._follower is not None:
-            source = self._follower.upkeep
-        else:
-            repair = broker.replication.other_copies() if broker.replication is not None else None
-            source = broker.log_files = LogFiles(broker.services, broker.topics, broker.removed_files, repair)
-        broker.scrub = Scrub(broker.services, source)
-        broker.scrub.start()
 
     def _start_statsd(self) -> None:
         """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""
@@ -429,36 +286,34 @@ class Daemon:
         if options.statsd_address:
             from nsqd_py.stats.statsd import StatsdReporter  # with orjson, 15 ms of a start
 
-            self._statsd = StatsdReporter(self._broker)
+            self._statsd = StatsdReporter(self.broker)
 
     # ---- connections
 
     def _listen(self) -> None:
         options = self._options
-        broker = self._broker
-        broker.tcp_port = self._listeners.add("TCP", options.tcp_address, self._on_client).port
+        ports = self._ports
+        ports.tcp = self._listeners.add("TCP", options.tcp_address, self._on_client).port
         if options.http_address:
-            broker.http_port = self._listeners.add("HTTP", options.http_address, self._on_http).port
+            ports.http = self._listeners.add("HTTP", options.http_address, self._on_http).port
         if options.unix_socket:
             self._listeners.add("TCP", options.unix_socket, self._on_client)
         if options.http_unix_socket:
             self._listeners.add("HTTP", options.http_unix_socket, self._on_http)
-        if broker.tls is not None:
-            self._certificate_alarm.set(broker.clock() + CHECK_CERTIFICATE_NS)
+        if self.broker.tls is not None:
+            self._certificate_alarm.set(self.broker.clock() + CHECK_CERTIFICATE_NS)
             if options.https_address:
-                broker.https_port = self._listeners.add(
+                ports.https = self._listeners.add(
                     "HTTPS", options.https_address, partial(self._on_http, is_secure=True)
                 ).port
         self._listeners.close_others()
         # nsqlookupds and `/config` get these.
-        options.broadcast_tcp_port = options.broadcast_tcp_port or max(0, broker.tcp_port)
-        options.broadcast_http_port = options.broadcast_http_port or max(0, broker.http_port)
+        options.broadcast_tcp_port = options.broadcast_tcp_port or max(0, ports.tcp)
+        options.broadcast_http_port = options.broadcast_http_port or max(0, ports.http)
 
     def _on_client(self, sock: socket.socket, peer: str) -> None:
         self._log.of_clients.info("TCP: new client(%s)", peer)
-        client = FastConnection(
-            sock, peer, self._loop, self._iteration, self._log, self._broker, self._limits
-        )
+        client = FastConnection(sock, peer, self._loop, self._iteration, self._log, self.broker, self._limits)
         if self._make_guard is not None:
             client.guard = self._make_guard(client)
         self._start(client)
@@ -467,12 +322,12 @@ class Daemon:
         # Imported at the first connection: the API and its parser take 15 ms, which the start saves.
         from nsqd_py.api.publishing import PublishingConnection
 
-        connection = PublishingConnection(sock, peer, self._loop, self._iteration, self._log, self._broker)
+        connection = PublishingConnection(sock, peer, self._loop, self._iteration, self._log, self.broker)
         if is_secure:
             from nsqd_py.net.tls import TlsLayer  # ssl is slow to import; only TLS needs it
 
-            assert self._broker.tls is not None
-            connection.add_layer(TlsLayer(self._broker.tls.context))
+            assert self.broker.tls is not None
+            connection.add_layer(TlsLayer(self.broker.tls.context))
         self._start(connection)
 
     def _start(self, stream: Stream) -> None:
@@ -480,9 +335,9 @@ class Daemon:
         stream.start()
 
     def _check_certificate(self, now_ns: int) -> None:
-        assert self._broker.tls is not None
+        assert self.broker.tls is not None
         self._certificate_alarm.set(now_ns + CHECK_CERTIFICATE_NS)  # first: also if the check fails
-        self._broker.tls.check()
+        self.broker.tls.check()
 
     def _check_lock(self, now_ns: int) -> None:
         """Check in a thread if the data path is another directory by now: a stalled disk must not stop the event loop."""
@@ -495,7 +350,7 @@ class Daemon:
         """Lock the directory that is in the place of the locked one. End as after a kill if another nsqd works there."""
         if self._lock < 0:  # this nsqd ended while the disk stalled
             return
-        self._lock_alarm.set(self._broker.clock() + _CHECK_LOCK_NS)
+        self._lock_alarm.set(self.broker.clock() + _CHECK_LOCK_NS)
         path = self._options.data_path or "."
         try:
             if os.path.samestat(job.end(), os.fstat(self._lock)):
@@ -515,36 +370,24 @@ class Daemon:
         """Handle SIGHUP: reload the certificate."""
         self._log.info("NSQ: reloading")
         with self.notifier.reloading():
-            if self._broker.tls is not None:
-                self._broker.tls.reload()
+            if self.broker.tls is not None:
+                self.broker.tls.reload()
 
     def _make_lookups(self) -> LookupPeers:
         """Return the connections to nsqlookupds. Raises StartError."""
         # With the HTTP client and TLS, 20 ms of a start.
         from nsqd_py.lookup.peers import LookupPeers, lookupd_tls
 
-        self._lookups = LookupPeers(self._broker, self._options, self._log, lookupd_tls(self._options))
+        self._lookups = LookupPeers(self.broker, self._options, self._log, lookupd_tls(self._options))
         if self._is_serving:
             self._lookups.start()
         return self._lookups
-
-    def _guard_maker(self) -> Callable[[Guarded], AuthGuard] | None:
-        """Return a function that makes the guard of a client; None if clients need no AUTH."""
-        if not self._options.auth_http_address:
-            return None
-        from nsqd_py.auth.guard import guard_maker  # with the HTTP client and TLS, 25 ms of a start
-
-        broker = self._broker
-        make_guard, broker.auth_failures = guard_maker(
-            self._options, self._log, broker.alarms, broker.clock, resolve
-        )
-        return make_guard
 
     # ---- time
 
     def _set_timer(self, due_ns: int) -> None:
         """Set the loop's only timer, which serves all alarms."""
-        delay_s = max(0.0, (due_ns - self._broker.clock()) / 1e9)
+        delay_s = max(0.0, (due_ns - self.broker.clock()) / 1e9)
         self._timer.close()
         self._timer = self._loop.timer(delay_s)
         self._timer.start(self._on_timer)
@@ -552,7 +395,7 @@ class Daemon:
     def _on_timer(self) -> None:
         self._alarms.on_earlier = None  # ringing sets alarms; the timer is set once below, for the earliest
         try:
-            self._alarms.ring_due(self._broker.clock())
+            self._alarms.ring_due(self.broker.clock())
         finally:
             self._alarms.on_earlier = self._set_timer
             next_ns = self._alarms.next_due_ns
@@ -561,54 +404,39 @@ class Daemon:
 
     # ---- the end
 
-    def _end_lease_watch(self) -> None:
-        if self._lease_watch is not None:
-            self._lease_watch.close()
-            self._lease_watch = None
-
-    def _lose_lease(self) -> None:
-        """End serving at once: nothing may arrive from here when the next primary serves.
-
-        The system must not send later what a peer does not take now.
-        """
-        self._listeners.close()
-        self._connections.close_all("the lease is lost", aborts=True)
-
     def _shut_down(self) -> None:
-        if not self._yields_role:  # else the process goes on
+        if self._yields_role:  # the process goes on
+            for part in self._parts:
+                part.leave_role()  # first, as what follows may wait for others
+        else:
             self.notifier.stopping()
-        elif self._election is not None:
-            self._end_lease_watch()
-            self._lose_lease()  # first, as what follows may wait for others
         if self._drainer is not None:
             self._drainer.kill()
-        if self._fencer is not None:
-            self._fencer.kill()
+        for greenlet in self._greenlets:
+            greenlet.kill()
         if self._lookups is not None:
             self._lookups.close()  # first, so that consumers stop finding this nsqd
         if self._statsd is not None:
             self._statsd.stop()
-        self._broker.loop_lag.stop()
-        self._broker.removed_files.stop()
-        if self._broker.scrub is not None:
-            self._broker.scrub.stop()
-        if self._broker.log_files is not None:
-            self._broker.log_files.stop()
+        self.broker.loop_lag.stop()
+        self.broker.removed_files.stop()
+        self.broker.stop_scrub()
         self._listeners.close()
         self._iteration.end()
-        if self._follower is not None:
-            self._follower.stop()
+        for part in self._parts:
+            part.stop()
         # Also those that have not said anything yet: they must not publish to a broker that is closed.
-        kept = with_messages(self._broker.clients)
+        kept = with_messages(self.broker.clients)
         self._connections.close_others("nsqd is stopping", kept)
-        read_last_answers(kept, self._broker.topics.values())
-        self._end_lease_watch()  # not earlier: answers leave only while this nsqd has the lease
+        read_last_answers(kept, self.broker.topics.values())
+        for part in self._parts:
+            part.answered()
         self._connections.close_all("nsqd is stopping")
         if self._is_loaded:  # a failed start must not change the disk
-            self._broker.close()
+            self.broker.close()
             self._clocks.close()
-        if self._returned is not None:
-            self._put_in_place(self._returned)
+        for part in self._parts:
+            part.closed()
         self._timer.close()
         self._connections.close()
         self._disk_threads.stop()
@@ -617,21 +445,6 @@ class Daemon:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-    def _put_in_place(self, returned: Returned) -> None:
-        try:
-            returned.put_in_place()
-        except OSError as error:
-            self._log.error("STANDBY: cannot use what the standbys gave back - %s", error)
-            return
-        names = [file.name for file in returned.files]
-        if len(names) > _MOST_NAMED:
-            names[_MOST_NAMED:] = ["..."]
-        self._log.warning(
-            "STANDBY: %d messages that were missing here came back from standbys: %s",
-            returned.count,
-            ", ".join(names),
-        )
 
 
 def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:
@@ -644,15 +457,6 @@ def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:
 def _with_port(address: str, port: int) -> str:
     """Return an address with the port that the system chose, if it has port 0."""
     return f"{address[:-1]}{port}" if address.endswith(":0") and port > 0 else address
-
-
-def keep_certificate(options: NsqdOptions, log: Log) -> CertificateReloader | None:
-    """Return the certificate for clients; None without TLS. Raises OSError."""
-    if not options.tls_cert:
-        return None
-    from nsqd_py.net.tls import CertificateReloader  # ssl is slow to import; only TLS needs it
-
-    return CertificateReloader(options, log)
 
 
 def _http_refusal() -> bytes:

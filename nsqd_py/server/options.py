@@ -1,4 +1,7 @@
-"""The settings of nsqd. Names, kinds and defaults are those of Go's nsqd."""
+"""The settings of nsqd. Names, kinds and defaults are those of Go's nsqd.
+
+Those of a part are declared in its room, in an `options.py` that imports nothing else of it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsqd_py.lease.options import StandbyOptions, check_lease
+from nsqd_py.fsck.options import CheckOptions
+from nsqd_py.lease.options import check_lease
 from nsqd_py.net import tls_options
 from nsqd_py.net.addresses import (
     check_listen_address,
@@ -44,6 +48,7 @@ from nsqd_py.settings.types import (
     choice,
     parse_size,
 )
+from nsqd_py.standby.options import BackupOptions, StandbyOptions
 
 LOG_PREFIX = "[nsqd] "
 
@@ -105,29 +110,6 @@ def _check_rate(value: int) -> str | None:
 
 HOSTNAME = os.uname().nodename
 _TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
-
-TEXT, JSON = "text", "json"
-
-
-class CheckOptions(Options, title="A stopped data directory"):
-    """The settings of --check-data and --export-to-go."""
-
-    check_data: str = string(
-        "Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there "
-        "is. No nsqd may be using the directory.",
-        config_key="",
-    )
-    check_format: str = setting(
-        choice({TEXT: TEXT, JSON: JSON}, word="format"),
-        TEXT,
-        "Format of the report of --check-data: text or json.",
-        config_key="",
-    )
-    export_to_go: str = string(
-        "Write the topics, channels and unfinished messages of --data-path, which no nsqd may be using, to this new "
-        "directory as files of Go's nsqd v1.3.0, with its --max-bytes-per-file and --max-msg-size, and exit.",
-        config_key="",
-    )
 
 
 class _General(program.LogOptions, title="General"):
@@ -433,18 +415,6 @@ class _Security(tls_options.ServerTlsOptions, title="TLS and compression"):
     snappy: bool = setting(BOOL, True, "Allow snappy compression.")
 
 
-class _Backup(Options, title="Backup"):
-    backup_to: str = string(
-        "Copy all messages of the running nsqd at --standby-of to this new directory, and exit with 0 if the backup is "
-        "complete. That nsqd needs --accept-standbys; --standby-secret-file and --standby-tls-... are those of a standby.",
-        config_key="",
-    )
-    restore_from: str = string(
-        "Write the messages of this backup, a directory, to --data-path, a new or empty directory, and exit.",
-        config_key="",
-    )
-
-
 class NsqdOptions(
     program.ProgramOptions,
     _General,
@@ -457,7 +427,7 @@ class NsqdOptions(
     _Security,
     _Metrics,
     StandbyOptions,
-    _Backup,
+    BackupOptions,
     CheckOptions,
 ):
     """The options of nsqd."""

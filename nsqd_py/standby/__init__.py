@@ -1,5 +1,7 @@
 """A warm standby: another nsqd that follows the logs of this one, and takes its place when it is promoted.
 
+options       the settings of standbys and backups
+part          when the parts of nsqd begin and end that a standby, a primary and the lease are
 messages      the proof of membership, and what a primary and its standby say to each other   pure
 group         the group's secret, certificates and addresses; connections without a proof yet
 link          a connection to another nsqd of the group

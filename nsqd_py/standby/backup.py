@@ -91,6 +91,14 @@ def _check_usage(options: NsqdOptions) -> None:
         raise BadOptions("a backup is a directory: name one, and pack or unpack it with tar")
 
 
+def refuse(directory: Path) -> None:
+    """Raise StartError for a data path that has the list of a backup."""
+    raise StartError(
+        f"{os.path.abspath(directory)} is a backup, or was not restored completely: restore it into a new directory, "
+        "with --restore-from and --data-path"
+    )
+
+
 # ---- making one
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import Invalid, NsqdError
-from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import host_of, is_loopback, is_loopback_address, split_address
 from nsqd_py.pqueues.alarms import Alarm
 from nsqd_py.protocol import frames
@@ -138,6 +137,8 @@ def _addresses(options: NsqdOptions) -> Iterable[str]:
         yield options.broadcast_address
     yield options.standby_of
     if options.lease:
+        from nsqd_py.lease.store import parse_lease_url  # only a lease needs it
+
         yield from parse_lease_url(options.lease).addresses
 
 

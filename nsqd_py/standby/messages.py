@@ -72,8 +72,6 @@ _FILE_HEAD = Struct("<BHQ")
 _ROUND = Struct("<BQQQQ")
 _FRAME_HEAD = Struct(">ii")
 
-# The offer: the checksum of a file covers this many bytes before its end.
-CHECKED_BYTES = 4096
 
 
 # ---- the handshake

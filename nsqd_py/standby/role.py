@@ -29,6 +29,7 @@ from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.link import ask
 from nsqd_py.standby.messages import FENCE, FOLLOW, STREAM_FRAME, Offer, OfferedLog
+from nsqd_py.standby.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from nsqd_py.standby.election import Election
@@ -75,8 +76,11 @@ class StandbyRole(Replication):
     def acknowledge(self, client: Stream, number: int) -> None:
         """Do nothing: no one follows a standby."""
 
+    def scrub_source(self) -> Upkeep:
+        return self._follower.upkeep
+
     def close(self) -> None:
-        """Do nothing: the daemon stops the follower."""
+        """Do nothing: `StandbyPart` stops the follower."""
 
     def detach(self, client: Stream) -> None:
         self._handshakes.forget(client)

@@ -150,8 +150,9 @@ def health_of(broker: Broker) -> Health:
     node_problem = broker.node_problem()
     if node_problem is not None:
         return Health(FAILING, _shown(node_problem), topics)
-    if broker.refusal is not None:
-        return Health(STANDBY, broker.refusal().reason, topics)
+    refusal = broker.refusal
+    if refusal is not None:
+        return Health(STANDBY, refusal.reason, topics)
     if broker.drain.is_active:
         return Health(DRAINING, "nsqd refuses publishes and exits when its backlog is delivered", topics)
     status = DEGRADED if topics else OK

@@ -215,7 +215,7 @@ class ClientConnection(Client):
 
 def identify(client: ClientConnection, command: Identify) -> None:
     session = client.session
-    answer = session.identify(command.body, client.broker.http_port)
+    answer = session.identify(command.body, client.broker.ports.http)
     names = client.peer, session.client_id, session.hostname, session.user_agent
     client.log.of_clients.info("[%s] IDENTIFY: %s %s %s", *names)
     client.msg_timeout_ns = session.msg_timeout_ms * MS_NS

@@ -271,7 +271,7 @@ WORK: dict[Place, Work] = {
         )
     ),
     # ---- signals
-    Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self._broker.begin_drain"): Work(
+    Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self.broker.begin_drain"): Work(
         why=IN_LOOP
     ),
     Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self._reload"): Work(why=IN_LOOP),

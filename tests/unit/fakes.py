@@ -393,8 +393,7 @@ def start_broker(world: World, directory: Path, *, is_same_boot: bool = False, *
     broker.logs._run_in_background = lambda work: work()  # type: ignore[method-assign]
     # `run` is called by those tests that want it: the greenlet of a broker that was killed must not come back.
     broker.housekeeper._start = lambda: None  # type: ignore[method-assign]
-    broker.is_same_boot = is_same_boot
-    load(broker, directory)
+    load(broker, directory, is_same_boot=is_same_boot)
     return broker
 
 

@@ -1,0 +1,89 @@
+"""The settings of standbys and of backups."""
+
+from __future__ import annotations
+
+from nsqd_py.lease.options import LeaseOptions
+from nsqd_py.net.addresses import check_peer_address
+from nsqd_py.net.tls_options import client_authorities, client_certificate, client_key
+from nsqd_py.settings.declaration import Options, not_negative, positive, setting, string, strings, switch
+from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.types import DURATION, INT, choice
+
+
+def _check_standby_of(value: str) -> str | None:
+    check_peer_address(value)
+    return "must be host:port" if value.startswith(":") else None
+
+
+class _Roles(Options):
+    """The settings of who follows whom, and who waits for whom."""
+
+    standby_of: str = string(
+        "TCP address (host:port) of a primary nsqd. This nsqd then keeps a copy of its messages, and serves no clients "
+        "until it is promoted.",
+        check=_check_standby_of,
+    )
+    promote: bool = switch(
+        "Promote the standby that --data-path belongs to: start as a primary with its messages.",
+        config_key="",
+    )
+    accept_standbys: bool = switch(
+        "Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages."
+    )
+    standby_acks: int = setting(
+        INT,
+        0,
+        "Number of standbys that must have a message before its publisher gets OK; 0 means that none must. Above 0, "
+        "standbys are accepted.",
+        check=not_negative,
+    )
+    standby_timeout_ns: int = setting(
+        DURATION,
+        5 * SECOND_NS,
+        "Maximum time that a publisher waits for --standby-acks standbys.",
+        check=positive,
+    )
+    standby_on_timeout: str = setting(
+        choice({"refuse": "refuse", "alone": "alone"}, word="word"),
+        "refuse",
+        "After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.",
+    )
+
+
+class _Membership(Options):
+    """The settings of the connections within a group, and of the proof that an nsqd belongs to it."""
+
+    standby_tls: bool = switch("Use TLS to the primary.")
+    standby_tls_root_ca_file: str = client_authorities("the primary")
+    standby_tls_cert: str = client_certificate("the primary")
+    standby_tls_key: str = client_key("standby")
+    standby_tls_insecure_skip_verify: bool = switch(
+        "Accept any certificate from the primary. The connection is encrypted, but the server is not verified."
+    )
+    standby_secret_file: str = string(
+        "File with the secret of the group: only nsqds that know it may follow, fence and be followed by this one. The "
+        "first line proves membership, all lines are accepted. It may change while nsqd runs."
+    )
+    standby_tls_allowed_names: tuple[str, ...] = strings(
+        "Names in the certificates of the group (subject alternative names, or the common name of a certificate without "
+        "them): only nsqds with one of them may follow, fence and be followed by this one. It needs --standby-tls-cert "
+        "and --tls-client-auth-policy=require-verify (may be given several times)."
+    )
+
+
+class StandbyOptions(_Roles, LeaseOptions, _Membership, title="Standby"):
+    """The settings of a group of nsqds, of which one is the primary."""
+
+
+class BackupOptions(Options, title="Backup"):
+    """The settings of --backup-to and --restore-from."""
+
+    backup_to: str = string(
+        "Copy all messages of the running nsqd at --standby-of to this new directory, and exit with 0 if the backup is "
+        "complete. That nsqd needs --accept-standbys; --standby-secret-file and --standby-tls-... are those of a standby.",
+        config_key="",
+    )
+    restore_from: str = string(
+        "Write the messages of this backup, a directory, to --data-path, a new or empty directory, and exit.",
+        config_key="",
+    )
