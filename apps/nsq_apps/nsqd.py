@@ -15,35 +15,6 @@ if TYPE_CHECKING:
     from nsqd_py.server.options import NsqdOptions
 
 
-def _serve(options: NsqdOptions, log: Log) -> int:
-    from nsqd_py.broker.state_files import BACKUP_FILE
-
-    if os.path.exists(os.path.join(options.data_path or ".", BACKUP_FILE)):
-        raise StartError(
-            f"{os.path.abspath(options.data_path or '.')} is a backup, or was not restored completely: restore it into "
-            "a new directory, with --restore-from and --data-path"
-        )
-    if warning := _group_warning(options):
-        log.warning("%s", warning)
-    from nsqd_py.server.daemon import Asked, Daemon
-
-    if options.lease:
-        from nsqd_py.runtime.systemd import Notifier
-        from nsqd_py.standby.election import elect
-
-        notifier = Notifier.from_environment()
-        asked = Asked()
-        return elect(
-            options, log, lambda role_options, election: Daemon(role_options, log, notifier, election, asked)
-        )
-    daemon = Daemon(options, log)
-    status = daemon.run()
-    while daemon.next_options is not None:  # it was promoted or fenced, or is loaded again
-        daemon = Daemon(daemon.next_options, log, daemon.notifier, asked=daemon.asked)
-        status = daemon.run()
-    return status
-
-
 def _check(options: NsqdOptions) -> None:
     """Raise BadOptions or StartError if nsqd cannot start with these options."""
     from nsqd_py.server.options import check_options
@@ -77,6 +48,47 @@ def _instead(options: NsqdOptions) -> int | None:
         return None
     unblock_signals()  # nothing to reload or drain: these signals end the command
     return command(options)
+
+
+def _refuse_backup(options: NsqdOptions) -> None:
+    """Raise StartError if the data path is a backup."""
+    from nsqd_py.broker.state_files import BACKUP_FILE
+
+    data_path = options.data_path or "."
+    if os.path.exists(os.path.join(data_path, BACKUP_FILE)):
+        raise StartError(
+            f"{os.path.abspath(data_path)} is a backup, or was not restored completely: restore it into "
+            "a new directory, with --restore-from and --data-path"
+        )
+
+
+def _serve(options: NsqdOptions, log: Log) -> int:
+    _refuse_backup(options)
+    if warning := _group_warning(options):
+        log.warning("%s", warning)
+    if options.lease:
+        return _serve_elected(options, log)
+    from nsqd_py.server.daemon import Daemon
+
+    daemon = Daemon(options, log)
+    status = daemon.run()
+    while daemon.next_options is not None:  # it was promoted or fenced, or is loaded again
+        daemon = Daemon(daemon.next_options, log, daemon.notifier, asked=daemon.asked)
+        status = daemon.run()
+    return status
+
+
+def _serve_elected(options: NsqdOptions, log: Log) -> int:
+    """Run nsqd in the roles that the lease gives it, one after the other."""
+    from nsqd_py.runtime.systemd import Notifier
+    from nsqd_py.server.daemon import Asked, Daemon
+    from nsqd_py.standby.election import elect
+
+    notifier = Notifier.from_environment()
+    asked = Asked()
+    return elect(
+        options, log, lambda role_options, election: Daemon(role_options, log, notifier, election, asked)
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
