@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from nsqd_py.runtime.logs.daemon_log import Log
 
 
-def _serve(options: NsqadminOptions, log: Log) -> int:
-    from nsqadmin_py.daemon import Nsqadmin
-
-    Nsqadmin(options, log).run()
-    return 0
-
-
 def _check(options: NsqadminOptions) -> None:
     """Raise BadOptions if nsqadmin cannot start with these options."""
     from nsqadmin_py.options import check_options
@@ -29,6 +22,13 @@ def _check(options: NsqadminOptions) -> None:
         from nsqadmin_py.upstream import headers_for
 
         headers_for(options)
+
+
+def _serve(options: NsqadminOptions, log: Log) -> int:
+    from nsqadmin_py.daemon import Nsqadmin
+
+    Nsqadmin(options, log).run()
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

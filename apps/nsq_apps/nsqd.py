@@ -15,29 +15,6 @@ if TYPE_CHECKING:
     from nsqd_py.server.options import NsqdOptions
 
 
-def _serve(options: NsqdOptions, log: Log) -> int:
-    from nsqd_py.server.parts import check_data_path, runner_of, warnings_about
-
-    check_data_path(options)
-    for warning in warnings_about(options):
-        log.warning("%s", warning)
-    from nsqd_py.server.daemon import Daemon
-
-    run = runner_of(options)
-    if run is not None:
-        from nsqd_py.runtime.systemd import Notifier
-
-        notifier = Notifier.from_environment()
-        shared: dict[str, Any] = {}
-        return run(options, log, shared, lambda of_role: Daemon(of_role, log, notifier, shared))
-    daemon = Daemon(options, log)
-    status = daemon.run()
-    while daemon.next_options is not None:  # it has another role, or is loaded again
-        daemon = Daemon(daemon.next_options, log, daemon.notifier, daemon.shared)
-        status = daemon.run()
-    return status
-
-
 def _check(options: NsqdOptions) -> None:
     """Raise BadOptions or StartError if nsqd cannot start with these options."""
     from nsqd_py.server.options import check_options
@@ -60,6 +37,29 @@ def _instead(options: NsqdOptions) -> int | None:
         return None
     unblock_signals()  # nothing to reload or drain: these signals end the command
     return command(options)
+
+
+def _serve(options: NsqdOptions, log: Log) -> int:
+    from nsqd_py.server.parts import check_data_path, runner_of, warnings_about
+
+    check_data_path(options)
+    for warning in warnings_about(options):
+        log.warning("%s", warning)
+    from nsqd_py.server.daemon import Daemon
+
+    run = runner_of(options)
+    if run is not None:
+        from nsqd_py.runtime.systemd import Notifier
+
+        notifier = Notifier.from_environment()
+        shared: dict[str, Any] = {}
+        return run(options, log, shared, lambda of_role: Daemon(of_role, log, notifier, shared))
+    daemon = Daemon(options, log)
+    status = daemon.run()
+    while daemon.next_options is not None:  # it has another role, or is loaded again
+        daemon = Daemon(daemon.next_options, log, daemon.notifier, daemon.shared)
+        status = daemon.run()
+    return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:

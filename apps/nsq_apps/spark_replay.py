@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd_py.runtime.command import begin
@@ -13,21 +14,27 @@ if TYPE_CHECKING:
     from nsqd_py.runtime.logs.daemon_log import Log
 
 
+def _check(options: ReplayOptions) -> None:
+    from nsq_spark.replay.checks import check
+
+    check(options)
+
+
+def _run(words: Sequence[str], options: ReplayOptions, log: Log) -> int:
+    from nsq_spark.replay.command import run
+    from nsqd_py.settings.flags import shown_words
+
+    return run(options, shown_words(words, options.settings.values()))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spark-replay until it ends. Return the exit status."""
     begin()  # before the imports, which take most of the start
     from nsq_apps.starting import run_tool
-    from nsq_spark.replay.options import PROGRAM, check
+    from nsq_spark.replay.options import PROGRAM
 
     words = sys.argv[1:] if argv is None else argv
-
-    def run(options: ReplayOptions, log: Log) -> int:
-        from nsq_spark.replay.command import run
-        from nsqd_py.settings.flags import shown_words
-
-        return run(options, shown_words(words, options.settings.values()))
-
-    return run_tool(PROGRAM, check, run, words)
+    return run_tool(PROGRAM, _check, partial(_run, words), words)
 
 
 if __name__ == "__main__":

@@ -14,18 +14,18 @@ import { Failed, LiveBadge, Loading } from "./parts/state.js";
 
 // By the names of lib/route.js. Loaded when they are looked at, so that one that is broken breaks nothing else.
 const VIEWS = {
-  topics: async () => (await import("./views/topics.js")).TopicsView,
-  topic: async () => (await import("./views/topic.js")).TopicView,
-  channels: async () => (await import("./views/channels.js")).ChannelsView,
-  channel: async () => (await import("./views/channel.js")).ChannelView,
-  messages: async () => (await import("./views/messages.js")).MessagesView,
-  log: async () => (await import("./views/log.js")).LogView,
-  dead_letters: async () => (await import("./views/dead_letters.js")).DeadLettersView,
-  nodes: async () => (await import("./views/nodes.js")).NodesView,
-  node: async () => (await import("./views/node.js")).NodeView,
-  lookup: async () => (await import("./views/lookup.js")).LookupView,
-  counter: async () => (await import("./views/counter.js")).CounterView,
-  audit: async () => (await import("./views/audit.js")).AuditView,
+  topics: async () => (await import("./views/cluster/topics.js")).TopicsView,
+  topic: async () => (await import("./views/topic/topic.js")).TopicView,
+  channels: async () => (await import("./views/cluster/channels.js")).ChannelsView,
+  channel: async () => (await import("./views/channel/channel.js")).ChannelView,
+  messages: async () => (await import("./views/messages/messages.js")).MessagesView,
+  log: async () => (await import("./views/topic/log.js")).LogView,
+  dead_letters: async () => (await import("./views/messages/dead_letters.js")).DeadLettersView,
+  nodes: async () => (await import("./views/node/nodes.js")).NodesView,
+  node: async () => (await import("./views/node/node.js")).NodeView,
+  lookup: async () => (await import("./views/cluster/lookup.js")).LookupView,
+  counter: async () => (await import("./views/cluster/counter.js")).CounterView,
+  audit: async () => (await import("./views/cluster/audit.js")).AuditView,
   nowhere: async () => Nowhere,
 };
 

@@ -8,7 +8,7 @@ journaled_position  a position, with the changes that are not in its journal yet
 delivery            sends messages to ready consumers; messages that cannot be read are retried later
 publish_buffer      collects the publishes of one event-loop iteration, and makes batches of them
 latency             percentiles of the time from publish to FIN
-storage             interfaces of the files that are used here: a topic's log, and a channel's journal
+storage             interfaces of what is used here on disk: a topic's log, a channel's journal; the error for no space
 dead_letters        moves messages with too many attempts to another topic; the policy that a topic's name has
 expiry              drops messages older than --message-ttl
 disk_limits         limits on the disk space of topics

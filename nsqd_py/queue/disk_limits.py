@@ -7,17 +7,15 @@ of the disk is read four times a second.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.queue.storage import NoRoom
+from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs.lines import LineWriter
-
-if TYPE_CHECKING:
-    from nsqd_py.queue.topic import Topic
 
 POLL_EVERY_NS = 250_000_000
 _PORTION_BYTES = 1024 * 1024
@@ -25,13 +23,6 @@ _PORTION_BYTES = 1024 * 1024
 _SHARE = 16
 _SCARCE_BYTES = 256 * 1024 * 1024
 _UNLIMITED = 1 << 62
-
-
-class NoRoom(OSError):
-    """A limit on disk space is reached."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(errno.ENOSPC, reason)
 
 
 class FreeDisk(Protocol):

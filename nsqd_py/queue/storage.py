@@ -1,7 +1,8 @@
-"""Interfaces of the files that topics and channels use: a topic's log, and a channel's journal."""
+"""Interfaces of what topics and channels use on disk: a topic's log, a channel's journal, and space."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -42,6 +43,13 @@ class MessageLog(Protocol):
     def read_each(self, seqs: Sequence[int], /) -> Iterator[Batch | None]: ...
     def readable_from(self, seq: int, /) -> int: ...
     def first_published_since(self, steady_ns: int, low: int, *, by_timestamp: bool) -> int | None: ...
+
+
+class NoRoom(OSError):
+    """A limit on disk space is reached."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.ENOSPC, reason)
 
 
 class SnapshotWrite(Protocol):

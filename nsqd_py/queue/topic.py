@@ -19,11 +19,10 @@ from nsqd_py.protocol.message_ids import GuidFactory
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy
-from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
 from nsqd_py.queue.publish_buffer import NOTHING, PublishBuffer, Publisher, Tickets
 from nsqd_py.queue.reading.batch_cache import BatchCache
 from nsqd_py.queue.reading.message_reader import MessageReader, publish_time_ns
-from nsqd_py.queue.storage import MessageLog
+from nsqd_py.queue.storage import MessageLog, NoRoom
 from nsqd_py.runtime.disk_speed import SLOW_NS, UNMEASURED, DiskSpeed
 from nsqd_py.runtime.iteration_end import IterationEnd
 from nsqd_py.runtime.logs.lines import DaemonLog
@@ -68,6 +67,13 @@ class Syncer(Protocol):
         """Called when the topic has its first unsynced message, or at least `every` unsynced messages."""
 
 
+class SpaceGrants(Protocol):
+    """Grants disk space to the logs of topics: `nsqd_py.queue.disk_limits.DiskSpace`."""
+
+    def grant(self, topic: Topic[Any], size_bytes: int, /) -> int:
+        """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
+
+
 class DiskUse(NamedTuple):
     """How a topic writes to its log. By default, the event loop makes all writes, of any size.
 
@@ -78,7 +84,7 @@ class DiskUse(NamedTuple):
     """
 
     speed: DiskSpeed = UNMEASURED
-    space: DiskSpace | None = None
+    space: SpaceGrants | None = None
     make_writer: Callable[[Topic[Any]], BatchWriter] | None = None
     on_write: Callable[[Topic[Any], OSError | None], None] | None = None
 
@@ -381,7 +387,7 @@ class Topic(Generic[L]):
     def refuse(self, batches: list[Batch], publishers: Tickets, error: OSError) -> None:
         """Drop batches that could not be written, and report the error to their publishers."""
         self.buffer.end_seq = batches[0].first_seq
-        if not isinstance(error, NoRoom):  # DiskSpace has logged that
+        if not isinstance(error, NoRoom):  # whoever granted the space has logged that
             self._write_failed = True
             self._report.of_clients.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
             if self.log is not None and error.errno in _LEAVES_FILE:

@@ -73,7 +73,6 @@ _ROUND = Struct("<BQQQQ")
 _FRAME_HEAD = Struct(">ii")
 
 
-
 # ---- the handshake
 
 

@@ -271,9 +271,7 @@ WORK: dict[Place, Work] = {
         )
     ),
     # ---- signals
-    Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self.broker.begin_drain"): Work(
-        why=IN_LOOP
-    ),
+    Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self.broker.begin_drain"): Work(why=IN_LOOP),
     Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self._reload"): Work(why=IN_LOOP),
     Place("nsqd_py.runtime.process", "StopSignals.__enter__", "self._on_signal"): Work(why=IN_LOOP),
     Place("nsqlookupd_py.daemon", "Nsqlookupd.run", "self._reload"): Work(why=IN_LOOP),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from nsqd_py.broker.channel_admin import EARLIEST, LATEST, seek_channel
-from nsqd_py.queue.disk_limits import NoRoom
+from nsqd_py.queue.storage import NoRoom
 from tests.property.machine import CHANNELS, MAX_MSG_TIMEOUT_NS, TOPICS, BrokerMachine, index
 from tests.property.model import DEFERRED, QUEUED, ModelChannel, ModelTopic
 from tests.property.real import ModelConsumer, ModelPublisher, broken_reads, broken_writes, copied_at, observe

@@ -3,6 +3,7 @@
 command     the command, from its options to its exit status
 terminal    its question, its signals, and a line of progress
 options     the settings
+checks      what the settings must fulfil
 job         the job: selection, destination, pace, safety                       pure
 outcome     the outcome, over all tasks and runs
 summary     the plan, the summary and the dry run, as text, and the report, as JSON

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import Requested
 from nsq_spark.archive.storage import identical, is_local
-from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOptions
+from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, Dedupe, ReplayOptions
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.tool_checks import client_options, user_agent
 from nsqd_py.protocol.names import is_valid_name
@@ -19,8 +19,6 @@ from nsqd_py.runtime.logs.hidden import hidden_url, hidden_value
 from nsqd_py.settings.declaration import BadOptions, bad_options
 from nsqd_py.settings.durations import SECOND_NS, parse_time
 from nsqd_py.settings.regex import BadExpression, compiled
-
-Dedupe: TypeAlias = Literal["", "id", "body"]
 
 # Tasks read files in parts of this size, and send a part in slices: a slice is sent again as a whole if a replay is killed
 # in it.

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-import nsq_spark.replay.options as replay_options
+import nsq_spark.replay.checks as replay_checks
 from nsq_apps.spark_replay import main
 from nsq_spark.replay.job import Job, job_of, parse_conf
 from nsq_spark.replay.options import PROGRAM
@@ -22,7 +22,7 @@ NOW_NS = 1_700_000_000 * 10**9
 @pytest.fixture(autouse=True)
 def _spark_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here starts it."""
-    monkeypatch.setattr(replay_options, "_PACKAGES", ("pyarrow",))
+    monkeypatch.setattr(replay_checks, "_PACKAGES", ("pyarrow",))
 
 
 def read(*words: str) -> Options:
@@ -192,8 +192,8 @@ def test_a_word_that_no_flag_knows(capsys: pytest.CaptureFixture[str], words: tu
 def test_without_spark_it_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay_options, "_PACKAGES", ("pyspark", "pyarrow", "pandas"))
-    monkeypatch.setattr(replay_options, "find_spec", lambda name: None)
+    monkeypatch.setattr(replay_checks, "_PACKAGES", ("pyspark", "pyarrow", "pandas"))
+    monkeypatch.setattr(replay_checks, "find_spec", lambda name: None)
     assert main(["/archive", "--yes", TO]) == 1
     assert (
         capsys.readouterr().err
