@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from nsqd_py.client.blocking.http_requests import Answer as Received
 from nsqd_py.client.blocking.http_requests import NoAnswer, get, login_header
 from nsqd_py.client.lookup import lookup_headers
 from nsqd_py.client.options import ClientOptions
@@ -38,7 +36,22 @@ class HttpAccess(AdminClient):
 
     def exchange(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
         """The token or login is sent over TLS only, to servers that may see it."""
-        received = self._received(method, url, body, self.max_answer_bytes)
+        headers = self.headers_for(join_address(url.host, url.port)) if url.is_secure else {}
+        if body is not None:
+            headers["Content-Length"] = str(len(body))
+        try:
+            received = get(
+                f"{url.place}{url.path}",
+                headers,
+                self.client,
+                self.answer_s,
+                self.max_answer_bytes,
+                method=method,
+                body=body or b"",
+                step_s=self.timeout_s,
+            )
+        except NoAnswer as error:
+            raise HttpClientError(str(error)) from error
         answer.note_headers(received.headers)
         if received.status != _OK:
             raise BadStatus(received.status, received.reason, received.body)
@@ -51,10 +64,14 @@ class HttpAccess(AdminClient):
         """
         if "://" in address:
             return None
-        if refusal.status == _UNAUTHORIZED:
-            info = self._received("GET", replace(url, path="/info"), None, _MOST_INFO_BYTES)
-            return url.at_https_port(info.body)
-        return refusal.https_instead(url)
+        if refusal.status != _UNAUTHORIZED:
+            return refusal.https_instead(url)
+        brief = replace(self, max_answer_bytes=_MOST_INFO_BYTES)
+        try:
+            info = brief.exchange("GET", replace(url, path="/info"), None, Answer())
+        except BadStatus:
+            return None
+        return url.at_https_port(info)
 
     def may_see_secrets(self, server: str) -> bool:
         """True if the login or token may be sent over TLS to a server (`host:port`).
@@ -80,17 +97,6 @@ class HttpAccess(AdminClient):
             ". Logins and tokens are sent over TLS to addresses that options name as https://host:port, and to servers with "
             "a certificate of tls_root_ca_file"
         )
-
-    def _received(self, method: str, url: Url, body: bytes | None, most_bytes: int) -> Received:
-        """Raises HttpClientError."""
-        headers = self.headers_for(join_address(url.host, url.port)) if url.is_secure else {}
-        if body is not None:
-            headers["Content-Length"] = str(len(body))
-        ask = partial(get, method=method, body=body or b"", step_s=self.timeout_s)
-        try:
-            return ask(f"{url.place}{url.path}", headers, self.client, self.answer_s, most_bytes)
-        except NoAnswer as error:
-            raise HttpClientError(str(error)) from error
 
 
 def servers_in(addresses: Iterable[str]) -> frozenset[str]:

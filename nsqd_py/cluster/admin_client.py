@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from email.message import Message
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlencode
 
 from nsqd_py.cluster.values import Pace, text_in
@@ -72,7 +72,7 @@ class AdminClient:
 
     # ---- the primitives of a backend
 
-    pace: ClassVar[Pace] = iter
+    pace: Pace = iter  # reads a long answer: others may work between two parts
 
     def exchange(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
         """Send a request and return the body of a 200. Raises HttpClientError, and BadStatus for another status.

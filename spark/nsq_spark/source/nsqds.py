@@ -125,13 +125,14 @@ def ask(address: str, path: str, access: HttpAccess) -> tuple[Message, bytes]:
     if not failure.status:
         raise ArchiveError(f"nsq: {address}: {failure.reason}") from failure
     status, body, address = failure.status, failure.body, failure.address
+    what, _, _ = path.partition("?")
     if status == HTTPStatus.NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
         raise NoTopic(f"nsq: {address} has no such topic")
     if status == HTTPStatus.NOT_FOUND:
-        raise NoPath(f"nsq: {address} has no {path.partition('?')[0]}: is it the address of another server?")
+        raise NoPath(f"nsq: {address} has no {what}: is it the address of another server?")
     said = body[:200].decode(errors="replace").strip()
     why = access.why_unauthorized(address.rpartition("/")[2]) if status == HTTPStatus.UNAUTHORIZED else ""
-    raise ArchiveError(f"nsq: {address} answers {status} {said} to {path.partition('?')[0]}{why}")
+    raise ArchiveError(f"nsq: {address} answers {status} {said} to {what}{why}")
 
 
 def addresses_in(asked: str, path: str, access: HttpAccess, kind: str, addresses: Callable[[Any], T]) -> T:
