@@ -19,8 +19,9 @@ from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Place, Po
 from nsqd_py.client.lookup import producers_in
 from nsqd_py.cluster.access import HttpAccess
 from nsqd_py.cluster.admin_client import UpstreamError
+from nsqd_py.cluster.producers import http_address
+from nsqd_py.cluster.producers import tcp_address as tcp_address_of
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
-from nsqd_py.net.addresses import join_address
 from nsqd_py.protocol.message_ids import TICK_BITS, TICK_SHIFT, TWEPOCH
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX
 from nsqd_py.runtime.documents import MOST_NSQDS, load_foreign_json
@@ -150,13 +151,7 @@ def addresses_in(asked: str, path: str, access: HttpAccess, kind: str, addresses
 
 def tcp_address(nsqd: str, access: HttpAccess) -> str:
     """Return the address by which consumers know an nsqd. Raises ArchiveError."""
-    return addresses_in(
-        nsqd,
-        "/info",
-        access,
-        "nsqd",
-        lambda found: join_address(found["broadcast_address"], found["tcp_port"]),
-    )
+    return addresses_in(nsqd, "/info", access, "nsqd", tcp_address_of)
 
 
 def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
@@ -166,12 +161,7 @@ def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
         rows = producers_in(found)
         if len(rows) > MOST_NSQDS:  # without the others, messages would be missing
             raise ValueError(f"it names {len(rows)} nsqds, but at most {MOST_NSQDS} can be read")
-        return {
-            join_address(one["broadcast_address"], one["http_port"]): join_address(
-                one["broadcast_address"], one["tcp_port"]
-            )
-            for one in rows
-        }
+        return {http_address(one): tcp_address_of(one) for one in rows}
 
     try:
         return addresses_in(lookupd, path, access, "nsqlookupd", producers)
