@@ -1,7 +1,7 @@
 """The admin client: HTTP requests to nsqds and nsqlookupds. It does no I/O, and needs no gevent: a backend sends its requests.
 
-`Upstream` (upstream.py) has the backend of greenlets, for nsqadmin and nsq-stat. `HttpAccess` (access.py) has that of threads,
-for Spark, spark-replay and nsq-to-file.
+`Upstream` (upstream.py) is the backend for greenlets, of nsqadmin and nsq-stat. `HttpAccess` (access.py) is the one for threads,
+of Spark, spark-replay and nsq-to-file.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ class Answer:
 
 
 class AdminClient:
-    """Asks nsqds and nsqlookupds over HTTP. A backend sends the requests: it has `exchange`, and what else differs."""
+    """Asks nsqds and nsqlookupds over HTTP. A backend is a subclass: it has `exchange`, and replaces other primitives."""
 
-    # ---- the primitives of a backend
+    # ---- primitives
 
-    pace: Pace = iter  # reads a long answer: others may work between two parts
+    pace: Pace = iter  # iterates over the parts of a long answer; other greenlets may run between two of them
 
     def exchange(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
         """Send a request and return the body of a 200. Raises HttpClientError, and BadStatus for another status.
 
-        It blocks only the greenlet or thread that asks. `answer` gets the headers, and admits a body before it is received.
+        Blocks only the greenlet or thread that asks. `answer` gets the headers.
         """
         raise NotImplementedError
 
