@@ -34,22 +34,12 @@ class HttpAccess(AdminClient):
     answer_s: float = 120.0
     max_answer_bytes: int = _MOST_ANSWER_BYTES
 
-    def exchange(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
+    def fetch(self, url: Url, answer: Answer) -> bytes:
         """The token or login is sent over TLS only, to servers that may see it."""
         headers = self.headers_for(join_address(url.host, url.port)) if url.is_secure else {}
-        if body is not None:
-            headers["Content-Length"] = str(len(body))
+        limits = self.answer_s, self.max_answer_bytes
         try:
-            received = get(
-                f"{url.place}{url.path}",
-                headers,
-                self.client,
-                self.answer_s,
-                self.max_answer_bytes,
-                method=method,
-                body=body or b"",
-                step_s=self.timeout_s,
-            )
+            received = get(f"{url.place}{url.path}", headers, self.client, *limits, step_s=self.timeout_s)
         except NoAnswer as error:
             raise HttpClientError(str(error)) from error
         answer.note_headers(received.headers)
@@ -68,7 +58,7 @@ class HttpAccess(AdminClient):
             return refusal.https_instead(url)
         brief = replace(self, max_answer_bytes=_MOST_INFO_BYTES)
         try:
-            info = brief.exchange("GET", replace(url, path="/info"), None, Answer())
+            info = brief.fetch(replace(url, path="/info"), Answer())
         except BadStatus:
             return None
         return url.at_https_port(info)

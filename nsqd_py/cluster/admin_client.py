@@ -68,14 +68,14 @@ class Answer:
 
 
 class AdminClient:
-    """Asks nsqds and nsqlookupds over HTTP. A backend is a subclass: it has `exchange`, and replaces other primitives."""
+    """Asks nsqds and nsqlookupds over HTTP. A backend is a subclass: it has `fetch`, and replaces other primitives."""
 
     # ---- primitives
 
     pace: Pace = iter  # iterates over the parts of a long answer; other greenlets may run between two of them
 
-    def exchange(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
-        """Send a request and return the body of a 200. Raises HttpClientError, and BadStatus for another status.
+    def fetch(self, url: Url, answer: Answer) -> bytes:
+        """Send a GET and return the body of a 200. Raises HttpClientError, and BadStatus for another status.
 
         Blocks only the greenlet or thread that asks. `answer` gets the headers.
         """
@@ -100,33 +100,23 @@ class AdminClient:
         self, answer: Answer, address: str, path: str, query: Mapping[str, str] | None = None
     ) -> bytes:
         """Raises UpstreamError."""
-        return self._exchange("GET", address, path, query or {}, None, answer)
+        return self.exchange("GET", address, path, query or {}, lambda url: self.fetch(url, answer))
 
-    def post(self, address: str, path: str, query: Mapping[str, str], body: bytes = b"") -> bytes:
-        """Raises UpstreamError."""
-        with self.answer() as answer:
-            return self._exchange("POST", address, path, query, body, answer)
-
-    def _exchange(
-        self,
-        method: str,
-        address: str,
-        path: str,
-        query: Mapping[str, str],
-        body: bytes | None,
-        answer: Answer,
+    def exchange(
+        self, method: str, address: str, path: str, query: Mapping[str, str], send: Callable[[Url], bytes]
     ) -> bytes:
+        """Let `send` send a request, and once more if the server refuses it and names another URL. Raises UpstreamError."""
         url = _url(address, f"{path}?{urlencode(query)}" if query else path)
         asked = address
         try:
             try:
-                return self.exchange(method, url, body, answer)
+                return send(url)
             except BadStatus as refusal:
                 secure_url = self.https_instead(address, url, refusal)
                 if secure_url is None:
                     raise
             url, asked = secure_url, secure_url.place
-            return self.exchange(method, url, body, answer)
+            return send(url)
         except BadStatus as error:
             text = f"got response {error.status} {error.reason} {quote(error.body[:_SHOWN_BYTES])}"
             raise UpstreamError(text, "", error.status, error.body, asked) from error

@@ -98,12 +98,22 @@ class Upstream(AdminClient):
         self._headers_for = headers_for
         self._budget = AnswerBudget()
 
-    def exchange(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
-        headers = self._headers_for(url)
-        return self._client.exchange(method, url, body, headers, answer.admit, answer.note_headers)
-
     def answer(self) -> AbstractContextManager[Answer]:
         return self._budget.answer()
+
+    def fetch(self, url: Url, answer: Answer) -> bytes:
+        return self._send("GET", url, None, answer)
+
+    def post(self, address: str, path: str, query: Mapping[str, str], body: bytes = b"") -> bytes:
+        """Raises UpstreamError."""
+        with self.answer() as answer:
+            return self.exchange(
+                "POST", address, path, query, lambda url: self._send("POST", url, body, answer)
+            )
+
+    def _send(self, method: str, url: Url, body: bytes | None, answer: Answer) -> bytes:
+        headers = self._headers_for(url)
+        return self._client.exchange(method, url, body, headers, answer.admit, answer.note_headers)
 
     def get_url(self, url: Url) -> bytes:
         """Send a GET without the headers of `headers_for`, to a server that is no nsqd. Raises HttpClientError."""

@@ -1,4 +1,4 @@
-"""Requests to nsqlookupds and nsqds. They block only the thread or greenlet that asks."""
+"""GET requests to nsqlookupds and nsqds. They block only the thread or greenlet that asks."""
 
 from __future__ import annotations
 
@@ -47,13 +47,11 @@ def get(
     answer_s: float | None,
     most_bytes: int,
     *,
-    method: str = "GET",
-    body: bytes = b"",
     step_s: float | None = None,
     most_lines: int | None = None,
     backend: Backend = THREADS,
 ) -> Answer:
-    """Return the answer to a request. The server ends it by closing the connection. Raises NoAnswer.
+    """Return the answer to a GET. The server ends it by closing the connection. Raises NoAnswer.
 
     answer_s    time limit of the whole answer, `step_s` of connecting and of each read; None: no limit
     most_bytes  of the whole answer; `most_lines` of it, also of chunks, which take time to parse
@@ -62,7 +60,7 @@ def get(
 
     wait_s = partial(_wait_s, monotonic() + answer_s if answer_s else None, step_s)
     try:
-        data = _received(method, url, headers, body, options, wait_s, most_bytes, backend)
+        data = _received(url, headers, options, wait_s, most_bytes, backend)
         if most_lines is not None and data.count(b"\r\n") > most_lines:
             raise ValueError("the answer has too many lines or chunks")
         # The part of a socket that is read from.
@@ -80,10 +78,8 @@ def get(
 
 
 def _received(
-    method: str,
     url: str,
     headers: Mapping[str, str],
-    body: bytes,
     options: ClientOptions,
     wait_s: Callable[[], float | None],
     most_bytes: int,
@@ -91,15 +87,16 @@ def _received(
 ) -> bytes:
     """Return all bytes that a server sends. `wait_s` says how long the next step may take. Raises OSError and ValueError."""
     parts = urlsplit(url)
-    fields = {"Host": parts.netloc, "Connection": "close", **headers}
+    lines = [
+        f"{name}: {value}" for name, value in {"Host": parts.netloc, "Connection": "close", **headers}.items()
+    ]
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    head = [f"{method} {path} HTTP/1.1", *map(": ".join, fields.items()), "", ""]
     sock = backend.create_connection((parts.hostname, parts.port), wait_s())
     try:
         if parts.scheme == "https":
             context = tls_context(options, backend.ssl_context_class())
             sock = context.wrap_socket(sock, server_hostname=parts.hostname)
-        sock.sendall("\r\n".join(head).encode() + body)
+        sock.sendall("\r\n".join([f"GET {path} HTTP/1.1", *lines, "", ""]).encode())
         answer = bytearray()
         while data := sock.recv(_READ_BYTES):
             answer += data

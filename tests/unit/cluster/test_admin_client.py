@@ -23,12 +23,12 @@ MakeClient = Callable[..., AdminClient]
 NO_ROOM = 100
 
 
-def of_greenlets(*, answer_s: float = 10.0, most_bytes: int = 1 << 20, authority: str = "") -> AdminClient:
+def of_greenlets(*, answer_s: float = 10.0, most_bytes: int = 1 << 20, authority: str = "") -> Upstream:
     tls = HttpClientTls(HttpClientOptions(http_client_tls_root_ca_file=authority))
     return Upstream(HttpClient(5.0, answer_s, tls=tls, max_answer_bytes=most_bytes))
 
 
-def of_threads(*, answer_s: float = 10.0, most_bytes: int = 1 << 20, authority: str = "") -> AdminClient:
+def of_threads(*, answer_s: float = 10.0, most_bytes: int = 1 << 20, authority: str = "") -> HttpAccess:
     options = ClientOptions(tls_root_ca_file=authority)
     return HttpAccess(options, timeout_s=5.0, answer_s=answer_s, max_answer_bytes=most_bytes)
 
@@ -75,9 +75,9 @@ def test_bytes_and_headers(make_client: MakeClient, server: WebServer, scheme: s
 
 
 @pytest.mark.parametrize("body", [b"", b"some\r\n\r\nbytes"])
-def test_a_post(make_client: MakeClient, server: WebServer, body: bytes) -> None:
+def test_a_post(server: WebServer, body: bytes) -> None:
     address = answers(server)
-    make_client().post(address, "/pub", {"topic": "t"}, body)
+    of_greenlets().post(address, "/pub", {"topic": "t"}, body)
     (asked,) = server.asked
     assert (asked.method, asked.target, asked.body) == ("POST", "/pub?topic=t", body)
 
