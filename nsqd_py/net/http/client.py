@@ -10,7 +10,7 @@ import base64
 import http.client
 import io
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -134,24 +134,17 @@ class HttpClient:
         login = (
             {"Authorization": "Basic " + base64.b64encode(url.login.encode()).decode()} if url.login else {}
         )
-        deadline = gevent.Timeout(self.request_timeout_s)
-        deadline.start()
-        try:
-            connection.sock = self._connect(url, tls_name or url.host)
-            connection.request(method, url.path, body, {**self.headers, **(headers or {}), **login})
-            response = connection.getresponse()
-            if note_headers is not None:
-                note_headers(response.headers)
-            return self._read(response, admit)
-        except gevent.Timeout as timeout:
-            if timeout is not deadline:
-                raise
-            raise HttpClientError(f"no answer within {self.request_timeout_s}s") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise HttpClientError(_reason(error)) from error
-        finally:
-            deadline.close()
-            connection.close()
+        too_late = HttpClientError(f"no answer within {self.request_timeout_s}s")
+        with closing(connection), gevent.Timeout(self.request_timeout_s, too_late):
+            try:
+                connection.sock = self._connect(url, tls_name or url.host)
+                connection.request(method, url.path, body, {**self.headers, **(headers or {}), **login})
+                response = connection.getresponse()
+                if note_headers is not None:
+                    note_headers(response.headers)
+                return self._read(response, admit)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise HttpClientError(_reason(error)) from error
 
     def _read(self, response: http.client.HTTPResponse, admit: Admit | None) -> bytes:
         if response.status != 200:
