@@ -34,8 +34,8 @@ stores      object stores, and the current files of Delta and Iceberg tables
 diskqueue   the log on disk
 auth        access rules from an auth server
 lease       leases of etcd, which decide who is the primary
+cluster     asks nsqlookupds and nsqds over HTTP; their statistics
 client      Producer and Consumer
-cluster     asks all nsqlookupds and nsqds of a cluster; their statistics
 net         sockets, TLS, compression, HTTP
 debug       stacks, profiles and memory of a running process
 settings    flags, config files and what is printed from them

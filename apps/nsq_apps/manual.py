@@ -7,7 +7,6 @@ docs/http-api.md and docs/metrics.md; contrib/man/<command>.1 for `man`, which t
 from __future__ import annotations
 
 import textwrap
-import urllib.request
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from importlib import import_module
@@ -181,10 +180,8 @@ def metrics_page() -> str:
     with nsqd_py.embedded() as nsqd:
         nsqd.post("/topic/create?topic=t")
         nsqd.post("/channel/create?topic=t&channel=c")
-        with urllib.request.urlopen(f"http://{nsqd.http_address}/metrics") as answer:
-            families = sorted(
-                text_string_to_metric_families(answer.read().decode()), key=lambda family: family.name
-            )
+        found = text_string_to_metric_families(nsqd.text("/metrics"))
+        families = sorted(found, key=lambda family: family.name)
     rows = []
     for family in families:
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})

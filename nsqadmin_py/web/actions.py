@@ -26,6 +26,7 @@ from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.upstream import UpstreamError, parsed
 from nsqd_py.cluster.values import Statistics
 from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.runtime.threads import in_slices
 
 _MOST_REQUEUED = 100_000
 _UNAUTHORIZED, _FORBIDDEN, _CONFLICT = 401, 403, 409
@@ -140,7 +141,7 @@ class Actions(Handlers):
 
         def seek(address: str) -> Statistics:
             body = self.upstream.post(address, "/channel/seek", {**order.channel_query, "to": to})
-            return parsed(address, body) if body else {}
+            return parsed(address, body, in_slices) if body else {}
 
         addresses = ask_nodes(self.cluster, order.topic, order.channel, order.node)
         nodes = answer_of_each(self.cluster, addresses, seek)
@@ -236,7 +237,7 @@ class Actions(Handlers):
         _check_node(order)
         self._check_known(order)
         try:
-            answer = parsed(order.node, self.upstream.post(order.node, "/promote", {}))
+            answer = parsed(order.node, self.upstream.post(order.node, "/promote", {}), in_slices)
         except UpstreamError as error:
             if error.status == _CONFLICT:
                 raise RequestRefused(409, error.message) from error

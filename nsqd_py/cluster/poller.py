@@ -319,7 +319,7 @@ class ClusterPoller:
             with self._upstream.answer() as answer:
                 body = self._listing(answer, address)
                 if self._digests.get(address) != hash(body):
-                    document = parsed(address, body)
+                    document = parsed(address, body, in_slices)
                     rows = named_producers(address, document)
                     self._told[address] = [_told(row) for row in rows]
                     self._shared[address] = shared_addresses(rows)
@@ -427,7 +427,7 @@ class ClusterPoller:
         if digest == node.digest and node.answered_s is not None:
             self.cluster.unchanged(node, heard_s)
         else:
-            for _ in self.cluster.observing(node, parsed(node.address, body), heard_s):
+            for _ in self.cluster.observing(node, parsed(node.address, body, in_slices), heard_s):
                 self._busy_s += thread_time() - began_s
                 gevent.sleep(0)  # the answer may be long
                 if self.cluster.nodes.get(node.address) is not node:

@@ -174,6 +174,7 @@ def test_executors_need_no_gevent() -> None:
         "nsqd_py.diskqueue.records",
         "nsqd_py.diskqueue.messages",
         "nsqd_py.client.blocking.publishing_core",
+        "nsqd_py.cluster.access",
     ]
     lines = [f"import {name}" for name in named]
     lines += [

@@ -11,12 +11,12 @@ from nsq_spark.source.nsqds import ask
 from nsqd_py import client
 from nsqd_py.client import NoNsqd
 from nsqd_py.client.blocking.backend import THREADS
-from nsqd_py.client.blocking.http_requests import HttpAccess
 from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.gevent import Greenlets
 from nsqd_py.client.gevent import Producer as GeventProducer
 from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.cluster.access import HttpAccess
 from tests.support.module_servers import module_nsqd, module_nsqlookupd
 from tests.support.nsqd_process import wait_until
 from tests.support.tool_process import ToolProcess, run_tool

@@ -10,16 +10,16 @@ import base64
 import http.client
 import io
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
 
 import gevent
 from gevent import socket, ssl
 
-from nsqd_py.net.addresses import MAX_PORT, check_host, is_host, join_address
+from nsqd_py.net.addresses import check_host
+from nsqd_py.net.http import BadStatus, HttpClientError, Unreachable, Url, parse_url
 from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.net.tls_context import advised
 from nsqd_py.net.tls_options import HttpClientOptions, peer_context
@@ -28,7 +28,9 @@ from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.settings.declaration import BadOptions, bad_options
 
-_FORBIDDEN = 403
+# Names of nsqd_py.net.http that the users of this client need too.
+__all__ = ["BadStatus", "HttpClientError", "Unreachable", "Url", "parse_url"]
+
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # For `/stats`: a topic or a channel takes about 0.5 kB, a client about 1 kB.
 MAX_STATS_BYTES = 32 * 1024 * 1024
@@ -38,8 +40,6 @@ _READ_BYTES = 64 * 1024
 # Chunks of one byte that arrive together in a buffer are parsed in 3 ms.
 _BUFFER_BYTES = 2048
 _SHORT_BYTES = 256 * 1024
-_SHOWN_BYTES = 200
-_PORTS = {"http": 80, "https": 443}
 _SECOND_NS = 1e9
 
 # (address family, address for `connect`).
@@ -48,68 +48,6 @@ Target = tuple[int, tuple[Any, ...]]
 Resolve = Callable[[str, int], Sequence[Target]]
 # Waits until there is room for a body of at most this many bytes.
 Admit = Callable[[int], object]
-
-
-class HttpClientError(Exception):
-    """The request failed, or its answer cannot be used; str(error) says why."""
-
-
-class Unreachable(HttpClientError):
-    """Connecting failed, so no request was sent."""
-
-
-class BadStatus(HttpClientError):
-    """The answer has another status than 200."""
-
-    def __init__(self, status: int, reason: str, body: bytes) -> None:
-        super().__init__(f'got response {status} {reason} "{body[:_SHOWN_BYTES].decode(errors="replace")}"')
-        self.status = status
-        self.reason = reason
-        self.body = body
-
-    def https_instead(self, url: Url) -> Url | None:
-        """Return the https URL that a 403 names: `{"message": "TLS_REQUIRED", "https_port": 4152}`; None without one."""
-        if self.status != _FORBIDDEN or url.is_secure:
-            return None
-        try:
-            port = load_foreign_json(self.body)["https_port"]
-        except (ValueError, TypeError, KeyError):
-            return None
-        return replace(url, is_secure=True, port=port) if type(port) is int and 0 < port <= MAX_PORT else None
-
-
-@dataclass(frozen=True, slots=True)
-class Url:
-    """The parts of a URL. `path` includes the query; `login` is `user:password`, or empty."""
-
-    is_secure: bool
-    host: str
-    port: int
-    path: str
-    login: str = ""
-
-    @property
-    def place(self) -> str:
-        """The URL for logs: without path, query and login, which may be secrets."""
-        return f"{'https' if self.is_secure else 'http'}://{join_address(self.host, self.port)}"
-
-    def with_query(self, query: str) -> Url:
-        return replace(self, path=f"{self.path}{'&' if '?' in self.path else '?'}{query}")
-
-
-def parse_url(text: str) -> Url:
-    """Parse an http or https URL. Raises ValueError."""
-    parts = urlsplit(text)
-    if parts.scheme not in _PORTS or not parts.hostname:
-        raise ValueError("a URL must begin with http:// or https:// and a host")
-    port = _PORTS[parts.scheme] if parts.port is None else parts.port
-    if ":" not in parts.hostname and not is_host(parts.hostname):
-        raise ValueError(f'"{parts.hostname}" is not a host')
-    if not port:
-        raise ValueError("port 0 cannot be connected")
-    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{parts.query}" if parts.query else "")
-    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
-    return Url(parts.scheme == "https", parts.hostname, port, path, login)
 
 
 def http_url(address: str, path: str = "/") -> Url:
@@ -185,38 +123,28 @@ class HttpClient:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         admit: Admit | None = None,
-        note_date: Callable[[str], object] | None = None,
-        tls_name: str = "",
         note_headers: Callable[[http.client.HTTPMessage], object] | None = None,
+        tls_name: str = "",
     ) -> bytes:
         """Send a request and return the body of a 200, of any content type. Raises HttpClientError.
 
-        `admit` may wait until there is room for the body; `note_date` gets the Date header, `note_headers` all of them.
+        `admit` may wait until there is room for the body; `note_headers` gets the headers, also of another status.
         """
         connection = _Connection(url.host, url.port)
         login = (
             {"Authorization": "Basic " + base64.b64encode(url.login.encode()).decode()} if url.login else {}
         )
-        deadline = gevent.Timeout(self.request_timeout_s)
-        deadline.start()
-        try:
-            connection.sock = self._connect(url, tls_name or url.host)
-            connection.request(method, url.path, body, {**self.headers, **(headers or {}), **login})
-            response = connection.getresponse()
-            if note_date is not None:
-                note_date(response.getheader("Date", ""))
-            if note_headers is not None:
-                note_headers(response.headers)
-            return self._read(response, admit)
-        except gevent.Timeout as timeout:
-            if timeout is not deadline:
-                raise
-            raise HttpClientError(f"no answer within {self.request_timeout_s}s") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise HttpClientError(_reason(error)) from error
-        finally:
-            deadline.close()
-            connection.close()
+        too_late = HttpClientError(f"no answer within {self.request_timeout_s}s")
+        with closing(connection), gevent.Timeout(self.request_timeout_s, too_late):
+            try:
+                connection.sock = self._connect(url, tls_name or url.host)
+                connection.request(method, url.path, body, {**self.headers, **(headers or {}), **login})
+                response = connection.getresponse()
+                if note_headers is not None:
+                    note_headers(response.headers)
+                return self._read(response, admit)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise HttpClientError(_reason(error)) from error
 
     def _read(self, response: http.client.HTTPResponse, admit: Admit | None) -> bytes:
         if response.status != 200:

@@ -16,7 +16,7 @@ from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.replay.job import Destination
 from nsq_spark.source.live_options import LogKey, Position
 from nsq_spark.source.nsqds import BEHIND_ALL, STATS, NoTopic, addresses_in, nsqds_of, read, tcp_address
-from nsqd_py.client.blocking.http_requests import HttpAccess, servers_in
+from nsqd_py.cluster.access import HttpAccess, servers_in
 
 # An answer takes a few ms; a replay does not wait longer for what only makes its report more exact.
 _TIMEOUT_S = 5.0

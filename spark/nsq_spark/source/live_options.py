@@ -37,7 +37,7 @@ from nsqd_py.runtime.documents import BAD_CONTENT
 from nsqd_py.settings.values import parse_bool
 
 if TYPE_CHECKING:
-    from nsqd_py.client.blocking.http_requests import HttpAccess
+    from nsqd_py.cluster.access import HttpAccess
 
 # An offset in the JSON of an option: a sequence number or a message id.
 _OFFSET = re.compile(r'-[12]|\d+|"[0-9a-f]{16}"')
@@ -162,7 +162,7 @@ def is_live(given: Texts) -> bool:
 def live_options(given: Texts, now_ns: int) -> LiveOptions:
     """Raises BadOption."""
     # Takes 20 ms, which readers of archives do not need.
-    from nsqd_py.client.blocking.http_requests import HttpAccess, servers_in
+    from nsqd_py.cluster.access import HttpAccess, servers_in
 
     values = Values(given, (*LIVE_OPTIONS, *_OF_ARCHIVE), prefixes=(CLIENT, HADOOP))
     (nsqds, lookupds), login = _without_login(values["nsqd"], values["nsqlookupd"])

@@ -8,24 +8,24 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from email.message import Message
 from functools import partial
 from http import HTTPStatus
-from http.client import HTTPMessage
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError, Span
 from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Offset, Position
-from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
 from nsqd_py.client.lookup import producers_in
+from nsqd_py.cluster.access import HttpAccess
+from nsqd_py.cluster.admin_client import UpstreamError
+from nsqd_py.cluster.producers import http_address
+from nsqd_py.cluster.producers import tcp_address as tcp_address_of
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
-from nsqd_py.net.addresses import join_address
 from nsqd_py.protocol.message_ids import TICK_BITS, TICK_SHIFT, TWEPOCH
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX
 from nsqd_py.runtime.documents import MOST_NSQDS, load_foreign_json
 
-# nsqd answers /topic/read with whole batches, of up to --max-body-size.
-_MOST_ANSWER_BYTES = 256 * 1024 * 1024
 _PAUSE_S = 0.2
 # No message has this number: an answer from here on has no messages, but says how far the topic goes.
 BEHIND_ALL = 2**63 - 1
@@ -115,22 +115,25 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **start: in
         ) from None
 
 
-def ask(address: str, path: str, access: HttpAccess) -> tuple[HTTPMessage, bytes]:
+def ask(address: str, path: str, access: HttpAccess) -> tuple[Message, bytes]:
     """Return headers and body of a GET. Raises NoTopic if there is no such topic, NoPath and ArchiveError."""
     try:
-        address, answer = access.get(address, path, _MOST_ANSWER_BYTES)
-    except NoAnswer as error:
-        raise ArchiveError(f"nsq: {address}: {error}") from error
-    status, body = answer.status, answer.body
+        with access.answer() as answer:
+            body = access.get_bytes(answer, address, path)
+            return answer.headers, body
+    except UpstreamError as error:
+        failure = error
+    if not failure.status:
+        raise ArchiveError(f"nsq: {address}: {failure.reason}") from failure
+    status, body, address = failure.status, failure.body, failure.address
+    what, _, _ = path.partition("?")
     if status == HTTPStatus.NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
         raise NoTopic(f"nsq: {address} has no such topic")
     if status == HTTPStatus.NOT_FOUND:
-        raise NoPath(f"nsq: {address} has no {path.partition('?')[0]}: is it the address of another server?")
-    if status != HTTPStatus.OK:
-        said = body[:200].decode(errors="replace").strip()
-        why = access.why_unauthorized(address.rpartition("/")[2]) if status == HTTPStatus.UNAUTHORIZED else ""
-        raise ArchiveError(f"nsq: {address} answers {status} {said} to {path.partition('?')[0]}{why}")
-    return answer.headers, body
+        raise NoPath(f"nsq: {address} has no {what}: is it the address of another server?")
+    said = body[:200].decode(errors="replace").strip()
+    why = access.why_unauthorized(address.rpartition("/")[2]) if status == HTTPStatus.UNAUTHORIZED else ""
+    raise ArchiveError(f"nsq: {address} answers {status} {said} to {what}{why}")
 
 
 def addresses_in(asked: str, path: str, access: HttpAccess, kind: str, addresses: Callable[[Any], T]) -> T:
@@ -148,13 +151,7 @@ def addresses_in(asked: str, path: str, access: HttpAccess, kind: str, addresses
 
 def tcp_address(nsqd: str, access: HttpAccess) -> str:
     """Return the address by which consumers know an nsqd. Raises ArchiveError."""
-    return addresses_in(
-        nsqd,
-        "/info",
-        access,
-        "nsqd",
-        lambda found: join_address(found["broadcast_address"], found["tcp_port"]),
-    )
+    return addresses_in(nsqd, "/info", access, "nsqd", tcp_address_of)
 
 
 def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
@@ -164,12 +161,7 @@ def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
         rows = producers_in(found)
         if len(rows) > MOST_NSQDS:  # without the others, messages would be missing
             raise ValueError(f"it names {len(rows)} nsqds, but at most {MOST_NSQDS} can be read")
-        return {
-            join_address(one["broadcast_address"], one["http_port"]): join_address(
-                one["broadcast_address"], one["tcp_port"]
-            )
-            for one in rows
-        }
+        return {http_address(one): tcp_address_of(one) for one in rows}
 
     try:
         return addresses_in(lookupd, path, access, "nsqlookupd", producers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from time import monotonic
 from typing import Any
 
@@ -32,7 +32,7 @@ class Servers:
         self.delay_s = 0.0
         self.date = ""
 
-    def answer(self) -> Answer:
+    def answer(self) -> AbstractContextManager[Answer]:
         return AnswerBudget().answer()
 
     def get_bytes(

@@ -21,8 +21,8 @@ from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source.live import LiveBatchReader, LiveReader
 from nsq_spark.source.live_options import live_options
 from nsq_spark.source.nsqds import ask
-from nsqd_py.client.blocking.http_requests import HttpAccess
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.cluster.access import HttpAccess
 from tests.support.certificates import make_certificates
 from tests.support.hostile_answers import answering
 from tests.support.web_server import Reply, WebServer

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from operator import lt
 from time import monotonic
 from typing import Any, TypeAlias
-from urllib.parse import urlencode
 
-from nsqd_py.client.blocking.http_requests import HttpAccess, NoAnswer
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.cluster.access import HttpAccess
+from nsqd_py.cluster.admin_client import UpstreamError
 from nsqd_py.net.addresses import join_address, parse_host_port
 
 # The messages of each nsqd, as JSON has them: the fields of LogPart.
@@ -72,7 +72,9 @@ class LogPositions:
 
     def __init__(self, topic: str, client: ClientOptions) -> None:
         self._topic = topic
-        self._access = HttpAccess(client, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S)
+        self._access = HttpAccess(
+            client, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S, max_answer_bytes=_MOST_ANSWER_BYTES
+        )
         self._connections: dict[str, object] = {}
         self._ask_after_s: dict[str, float] = {}
 
@@ -103,17 +105,19 @@ class LogPositions:
             return False
         try:
             part.epoch, part.first_seq = self._position(part, http_port)
-        except (NoAnswer, ValueError):
+        except (UpstreamError, ValueError):
             self._ask_after_s[part.nsqd] = monotonic() + _PAUSE_S
             return False
         return True
 
     def _position(self, part: LogPart, http_port: int) -> tuple[int, int]:
-        """Raises NoAnswer, and ValueError if the answer is not about this message."""
+        """Raises UpstreamError, and ValueError if the answer is not about this message."""
         before_id = f"{int(part.first_id, 16) - 1:016x}"
         host, _ = parse_host_port(part.nsqd)
-        path = f"/topic/read?{urlencode({'topic': self._topic, 'id': before_id, 'max_bytes': 1})}"
-        headers = self._access.get(join_address(host, http_port), path, _MOST_ANSWER_BYTES)[1].headers
+        query = {"topic": self._topic, "id": before_id, "max_bytes": "1"}
+        with self._access.answer() as answer:
+            self._access.get_bytes(answer, join_address(host, http_port), "/topic/read", query)
+        headers = answer.headers
         epoch, seq, end_seq = (
             int(headers.get(f"X-Nsq-{name}", "")) for name in ("Epoch", "First-Seq", "End-Seq")
         )
