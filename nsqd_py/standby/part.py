@@ -20,7 +20,7 @@ from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby.fetch_server import FetchServer
 from nsqd_py.standby.follower import Follower
 from nsqd_py.standby.give_back import GiveBack, Returned, remembered_standbys
-from nsqd_py.standby.group import Door
+from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.role import StandbyRole, check_role, fence, goes_on_as_primary, promote
 
@@ -110,7 +110,7 @@ class StandbyPart(Part):
         become_primary = partial(self._change_role, standby_of="", promote=True)
         self._follower = follower
         self._broker.replication = StandbyRole(
-            follower, Door(self._broker, fetches), become_primary, self._group
+            follower, Handshakes(self._broker, fetches), become_primary, self._group
         )
 
     def _tcp_address(self) -> str:
