@@ -68,7 +68,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _refusing(directory: Path) -> Iterator[None]:
-    """Raise Refused for errors of starts and of the disk, and if an nsqd works there."""
+    """Raise DataRefused for errors of starts and of the disk, and if an nsqd works there."""
     try:
         yield
     except StartError as error:

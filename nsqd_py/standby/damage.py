@@ -1,6 +1,6 @@
 """Damage in a standby's copy: what another program did to its files, and bytes that the disk changed.
 
-`FileLook` finds files that were removed, cut or replaced, within about a second. `ArrivalCheck` checks records as they come
+`changed_files` finds files that were removed, cut or replaced, within about a second. `ArrivalCheck` checks records as they come
 from the primary, which may have damaged ones itself. The scrub reads everything again, slowly.
 """
 
