@@ -74,7 +74,7 @@ def _modules_by_file() -> dict[str, str]:
 
 
 def _function_name(code: CodeType, modules: dict[str, str]) -> str:
-    """Return a name such as `nsqd_py.queue.topic.Topic.write`."""
+    """Return a name such as `nsqd_py.queue.topic.Topic.commit`."""
     return f"{modules.get(code.co_filename, code.co_filename)}.{code.co_qualname}"
 
 
