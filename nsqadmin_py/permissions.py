@@ -18,7 +18,7 @@ _EXPECTED = "expected PERMISSION TOPICS WHO, such as: view orders.* group:shop"
 
 
 class Grant(NamedTuple):
-    """A permission on all topics that match a pattern: `*` stands for any characters and `?` for one."""
+    """A permission on all topics that match a pattern: `*` stands for any characters, `?` for one and `[ab]` for one of these."""
 
     permission: str
     pattern: str
@@ -51,7 +51,10 @@ def read_rule(text: str) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The permissions of a user. `grants` is None, as in `Scope()`, for a user whom no rule restricts."""
+    """The permissions of a user on topics.
+
+    `grants` is None, as in `Scope()`, for an administrator, and for everybody where there are no rules.
+    """
 
     grants: tuple[Grant, ...] | None = None
 
@@ -64,7 +67,7 @@ class Scope:
         return self.has_all or self.may(VIEW, topic)
 
     def may(self, permission: str, topic: str) -> bool:
-        """True if a rule grants the permission, or one that includes it."""
+        """True if a rule grants the permission, or one that includes it. False in `Scope()`, which has no rules."""
         enough = _ORDER[_ORDER.index(permission) :]
         return any(
             grant.permission in enough and fnmatchcase(topic, grant.pattern) for grant in self.grants or ()

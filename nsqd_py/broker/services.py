@@ -116,7 +116,10 @@ class Replication(Protocol):
         return None
 
     def promote(self) -> None:
-        """Begin to make a primary of a standby. Raises HttpError if this is none, or if its copy is not complete."""
+        """Begin to make a primary of a standby.
+
+        Raises HttpError if this nsqd is no standby, if a lease decides its role, or if its copy is not complete.
+        """
         raise HttpError(409, "NOT_A_STANDBY")
 
     def statistics(self) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def check_result(call: Any, result: object) -> None:
 
 
 def check_handler_result(handler: Any, result: object) -> None:
-    """Raise BadClientOption as `check_result`, and for a result of work that may still run, as of `submit`."""
+    """Raise BadClientOption as `check_result`, and for a result of work that may still run, such as a future."""
     check_result(handler, result)
     if result is not None and any(hasattr(type(result), name) for name in _SIGNS_OF_PENDING):
         kind = type(result).__name__

@@ -189,7 +189,7 @@ class MessageBatch:
         """Leave the answers to the handler, which has returned."""
 
     def touch(self) -> None:
-        """Restart the time-out of what is not answered. Needed only without `auto_touch`."""
+        """Restart the time-out of what is not answered. Needed only with `auto_touch=False`."""
         self.touch_some(self.open_ids())
 
     def touch_some(self, ids: Collection[bytes]) -> None:
@@ -368,7 +368,7 @@ class Message:
             self._batch.finish_if_open(self.id)
 
     def touch(self) -> None:
-        """Restart its time-out. Needed only without `auto_touch`. Raises AlreadyAnswered."""
+        """Restart its time-out. Needed only with `auto_touch=False`. Raises AlreadyAnswered."""
         if self.is_answered:
             raise _answered_before(self.id)
         self._batch.touch_some((self.id,))

@@ -3,7 +3,7 @@
 The kernel sends SIGPROF after every few ms of processor time that the process used, and Python calls the handler
 with the running frame. So time in which the process waits does not count, and C code counts for the function that
 called it. (A thread that samples frames would need the interpreter lock, and would get it mostly from functions that
-release it: every profile would show `recv` and `send`.)
+release it: every profile would show the calls of sockets.)
 
 A sample costs 8 us, all samples 0.2 % of a core. The kernel's tick may make samples less frequent than INTERVAL_S.
 """

@@ -60,7 +60,7 @@ def acknowledge_input(sock: socket.socket) -> None:
 
 
 def drop_output_at_close(sock: socket.socket) -> None:
-    """Let `close` drop what the peer has not taken, which may be a few MB."""
+    """Let the close of a socket drop what the peer has not taken, which may be a few MB."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
 
 
@@ -75,7 +75,7 @@ def discard_input(sock: socket.socket) -> None:
 
 
 def literal_target(host: str, port: int) -> tuple[int, tuple[Any, ...]] | None:
-    """Return the address family and the address for `connect` of an IP address; None for a name. Does not wait."""
+    """Return the address family and the address to connect to, of an IP address; None for a name. Does not wait."""
     try:
         # A str would load Python's codec of international names: 2 ms of a start.
         literal = host.encode("ascii")

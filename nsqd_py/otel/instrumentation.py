@@ -78,7 +78,7 @@ class Instrumentation:
     def producer(self, producer: P) -> P:
         """Return a producer that does the same, with a span for each publish. It closes the producer that it wraps.
 
-        `send_mpub_body` and `send_mpub_pieces` have no span, and their bodies no envelope.
+        `BaseProducer.send_mpub_body` and `BaseProducer.send_mpub_pieces` have no span, and their bodies no envelope.
         """
         is_async = inspect.iscoroutinefunction(getattr(producer, "flush", None))
         traced = AsyncTracedProducer if is_async else TracedProducer

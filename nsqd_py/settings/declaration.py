@@ -105,7 +105,7 @@ def setting(
     config_key: its key in a config file, by default the flag's name with `_` for `-`; "" keeps it out of files.
     step_note: a note for a setting that is accepted but has no effect.
     check: return the requirement that a value does not meet ("must not be negative"), or None; or raise ValueError with
-        a text that names the value. `Options.check` calls it.
+        a text that names the value. `Options.check_values` calls it.
     default_text: replaces the default in texts, where it differs from machine to machine.
     short: the letter of another flag with the same meaning, with one dash.
     complete: return the words that a shell may offer; it is called with the values before the word, by attribute.

@@ -134,7 +134,7 @@ class ByTopic(NamedTuple, Generic[T]):
 
 
 def by_topic(kind: Kind[T], otherwise: T) -> Kind[ByTopic[T]]:
-    """Return a kind whose values can differ by topic: `VALUE` for all topics, `PATTERN=VALUE` for some."""
+    """Return a kind whose values can differ by topic: a value for all topics, `PATTERN=VALUE` for some."""
 
     def parse(text: str) -> tuple[str, T]:
         pattern, equals, value = text.rpartition("=")

@@ -7,7 +7,7 @@ which served; `announced` is at least as high, and one that a new primary was ab
 lower than `epoch` lacks messages that were acknowledged, and does not compete. A new primary begins an epoch above
 both, so that what another one had begun, and could not serve, is older in any case.
 
-With `--standby-acks`, the note also has the in-sync set of the primary (see `in_sync`): only its members compete.
+With `--standby-acks`, the note also has the in-sync set of the primary (see `InSyncSet`): only its members compete.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ COUNTER, GAUGE = "counter", "gauge"
 class Metric(NamedTuple):
     """A metric of each thing of one kind.
 
-    name    in /metrics, without the `_total` of a counter
+    name    in /metrics, without _total at the end of a counter's name
     value   computes it for a thing
     statsd  its name in statsd; empty if it is not sent
     key     its name in /stats, where statsd finds it

@@ -262,6 +262,7 @@ class TaskPublisher:
     # ---- room
 
     def _go_on(self, seconds: float) -> None:
+        """Publish and take answers for at most this time. Raises NotPublished."""
         self._observer.poll()
         self._send_returned()
         self._step(min(seconds, _STEP_S))

@@ -209,14 +209,14 @@ class Dispatcher:
         return self._no_nsqd_error()
 
     def still_open(self, count: int) -> TimedOut:
-        """Return the error of a `flush` whose time is over while `count` publishes are not."""
+        """Return the error of a `BaseProducer.flush` whose time is over while `count` publishes are not."""
         why = "" if self._open else f"; {self._no_nsqd_error()}"
         return TimedOut(
             ", ".join(list(self.writers)), f"{count} publish{'es are' if count > 1 else ' is'} open{why}"
         )
 
     def not_connected(self, timeout_s: float) -> NoNsqd:
-        """Return the error of a `ping` whose time is over."""
+        """Return the error of a `BaseProducer.ping` whose time is over."""
         return self._no_nsqd_error(f"no nsqd could be connected for {timeout_s:g}s: ")
 
     def pause_s(self, writer: ConnectionWriter, now_s: float) -> float:

@@ -53,7 +53,7 @@ class LazyFile:
         return OPEN_FILES.with_room(lambda: os.dup(self.fileno()))
 
     def pin(self) -> None:
-        """Keep the descriptor open until `release`, even if the file is closed before that."""
+        """Keep the descriptor open until `unpin`, even if the file is closed before that."""
         with OPEN_FILES.lock:
             self._pin_count += 1
 

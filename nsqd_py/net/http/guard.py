@@ -236,7 +236,7 @@ class Guard:
         return None if passes else UNAUTHORIZED
 
     def user_of(self, authorization: bytes) -> str:
-        """Return the name for the log of who sent a header that is right: `ann`, or `token:ci` for a token."""
+        """Return the name for the log of who sent a header that is right: the user, or `token:NAME` for a token."""
         scheme, rest = split_authorization(authorization)
         if scheme == b"bearer":
             name = b"token:" + (self._credentials.token_name(rest) or b"")

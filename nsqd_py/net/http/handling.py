@@ -146,7 +146,7 @@ class Head:
             raise Refused(Reply(417))
 
     def without_upgrade(self) -> bytes:
-        """Return the head's relevant parts as bytes, without `Upgrade`, at which the parser would stop."""
+        """Return the head's relevant parts as bytes, without the header Upgrade, at which the parser would stop."""
         lines = [f"{self.method} ".encode() + self.url + b" HTTP/1.1"]
         lines += [name + b": " + value for name, value in self.fields.items()]
         if not self.keep_alive:

@@ -288,7 +288,7 @@ class Request(Generic[App]):
 
 
 class BadQuery(ValueError):
-    """The query, or an escape in it, is malformed; str(error) says how."""
+    """The query of a URL, or an escape in its path or query, is malformed; str(error) says how."""
 
 
 def parse_query(query: bytes) -> dict[str, str]:

@@ -125,8 +125,8 @@ def topics_in(path: str, base: str) -> Names:
 
 
 def likeliest(topics: Names, requested: frozenset[str]) -> str | None:
-    """Return the only one of these topics that is requested; None if that leaves a doubt: where `orders.eu` is possible, a
-    file that is asked for as `orders` may be of either.
+    """Return the only one of these topics that is requested; None if that leaves a doubt: where "orders.eu" is possible, a
+    file that is asked for as "orders" may be of either.
     """
     longest = [topic for topic in topics if not any(other.startswith(f"{topic}.") for other in topics)]
     found = [topic for topic in longest if topic in requested]

@@ -1,5 +1,5 @@
-"""Files of records, read by the column: archives (`framed`), whose records are of kind `messages`, and the topic log of
-nsqd, whose records are of kind `published`.
+"""Files of records, read by the column: archives of the format framed, whose records are of kind `MESSAGES`, and the topic log
+of nsqd, whose records are of kind `PUBLISHED`.
 """
 
 from __future__ import annotations

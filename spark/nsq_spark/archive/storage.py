@@ -24,7 +24,7 @@ from nsqd_py.stores.object_stores import Store, open_store
 class Storage:
     """Opens files, and lists them as `Files` does. A path without a scheme, or with `file:`, is local; but see `resolved`.
 
-    `options` are Hadoop's settings by name, as in Spark (`fs.s3a.endpoint`); see `remote`. A Storage can be pickled:
+    `options` are Hadoop's settings by name, as in Spark (`fs.s3a.endpoint`); see `open_store`. A Storage can be pickled:
     each process opens its own file systems. All methods raise ArchiveError.
     """
 

@@ -88,7 +88,7 @@ class RecordReader:
         """Return the last record, if the input does not end with a delimiter.
 
         If the delimiter is not a line feed, a line feed at the end of the input is not part of the last record:
-        the last record of `echo a,b,c` is `c`. (Go's to_nsq removes the last byte, whatever it is.)
+        the last record of `echo a,b,c` is c. (Go's to_nsq removes the last byte, whatever it is.)
         """
         if not self.unended_bytes:
             return RecordBatch((), ())
