@@ -86,7 +86,7 @@ class HttpConnection(Stream, Generic[App]):
         "_loop",
         "_owes_continue",
         "_parser",
-        "_place",
+        "_position",
         "_queue",
         "_request",
         "_rest",

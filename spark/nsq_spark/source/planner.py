@@ -142,7 +142,7 @@ class Planner:
                 end = self._archive.end(log) or low
                 high = min(end, _at_time(offset, end), key=_by_id)
             elif log in there and one != EARLIEST:
-                high = self.topics.offset(option, one, log, there[log])
+                high = self.topics.position(option, one, log, there[log])
                 if high.count is None:  # it was dropped since then
                     there[log] = self.topics.read(log, seq=0)
             if low.is_before(high):
