@@ -76,16 +76,18 @@ class Changes:
         """Return the commands that report the changes. Deletions come first, so that a key recreated counts as new."""
         pending, self._pending = self._pending, {}
         deleted = [key for key, was_deleted in pending.items() if was_deleted]
-        made = [
-            (name, channel)
-            for name, channel in pending
-            if (topic := topics.get(name)) is not None and (not channel or channel in topic.channels)
-        ]
+        made = [key for key in pending if _exists(key, topics)]
         self._reported.difference_update(deleted)
         self._reported.update(made)
         # A channel before its topic: nsqlookupd warns of topics that leave channels behind.
         deleted.sort(key=lambda key: not key[1])
         return [_command("UNREGISTER", key) for key in deleted] + [_command("REGISTER", key) for key in made]
+
+
+def _exists(key: Key, topics: Mapping[str, Topic]) -> bool:
+    name, channel = key
+    topic = topics.get(name)
+    return topic is not None and (not channel or channel in topic.channels)
 
 
 def _command(verb: str, key: Key) -> bytes:

@@ -201,7 +201,8 @@ class LookupPeers:
         return has_hope
 
     def _all_fail(self, endpoints: Sequence[Endpoint]) -> bool:
-        return all((peer := self._peers.get(endpoint)) and peer.is_failing for endpoint in endpoints)
+        peers = map(self._peers.get, endpoints)
+        return all(peer is not None and peer.is_failing for peer in peers)
 
     # ---- questions to nsqlookupds
 
@@ -216,9 +217,8 @@ class LookupPeers:
     def _is_untried(self, host: LookupHost) -> bool:
         if not host.was_resolved:
             return True
-        return not all(
-            (peer := self._peers.get(endpoint)) and peer.was_tried for endpoint in host.selection.in_use
-        )
+        peers = map(self._peers.get, host.selection.in_use)
+        return not all(peer is not None and peer.was_tried for peer in peers)
 
     def peers_to_ask(self) -> list[LookupPeer]:
         """Return the peers that have been connected at least once, one for each nsqlookupd."""

@@ -53,6 +53,9 @@ from nsqd_py.standby.options import BackupOptions, StandbyOptions
 LOG_PREFIX = "[nsqd] "
 
 _NODE_IDS = 1024
+AUTO = -1
+HOSTNAME = os.uname().nodename
+_TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
 
 
 def default_node_id(hostname: str, data_path_id: str = "") -> int:
@@ -91,8 +94,6 @@ def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
 
 # --- the settings
 
-AUTO = -1
-
 
 def _parse_rate(text: str) -> int:
     return AUTO if text == "auto" else parse_size(text)
@@ -106,10 +107,6 @@ RATE: Kind[int] = Kind(
 
 def _check_rate(value: int) -> str | None:
     return None if value >= 0 or value == AUTO else "must not be negative"
-
-
-HOSTNAME = os.uname().nodename
-_TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
 
 
 class _General(program.LogOptions, title="General"):

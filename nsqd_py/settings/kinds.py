@@ -27,7 +27,7 @@ class Kind(NamedTuple, Generic[T]):
     show: write a value as a user would.
     join: combine the values of a flag that is given several times.
     bare_value: the text that the flag means without a value; None if it needs one.
-    attribute_suffix: the unit at the end of the attribute's name, such as `_ns`.
+    attribute_suffix: the unit at the end of the attribute's name, such as _ns.
     choices: all valid words, if there are few; used by completion.
     hide: for a text, or several, that must not be shown as it is: return it without its secrets.
     """

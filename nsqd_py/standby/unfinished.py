@@ -74,9 +74,8 @@ class Unfinished:
         found = self._finished.get(topic)
         if found is None:
             names = self._journals.get(topic, set())
-            found = {
-                name: read for name in names if ":" in name and (read := finished_in(self._directory / name))
-            }
+            of_channels = ((name, finished_in(self._directory / name)) for name in names if ":" in name)
+            found = {name: read for name, read in of_channels if read}
             if not found:
                 own = journal_name(topic)
                 found = {own: finished_in(self._directory / own) or SeqRanges(0)}

@@ -42,6 +42,9 @@ PUBLISH_ERRORS: dict[int, tuple[str, type[ClientError]]] = {
 # A consumer that answers all its in-flight messages too late (2,500 by default) causes that number of errors at once.
 ERRORS_AT_ONCE = 10_000
 ERRORS_PER_S = 1_000
+_SILENT_INTERVALS = 2
+MS_NS = 1_000_000
+_RECHECK_NS = 100 * MS_NS
 
 
 class ErrorCharge:
@@ -67,11 +70,6 @@ class ErrorCharge:
         left = min(self._count, 2 * ERRORS_AT_ONCE) - (now_s - self._since_s) * ERRORS_PER_S
         self._count, self._since_s = max(0.0, left), now_s
         return self._count > ERRORS_AT_ONCE
-
-
-_SILENT_INTERVALS = 2
-MS_NS = 1_000_000
-_RECHECK_NS = 100 * MS_NS
 
 
 class Pulse:
