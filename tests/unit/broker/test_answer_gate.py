@@ -161,7 +161,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("order", permutations(PARTS), ids=" ".join)
+@pytest.mark.parametrize("order", list(permutations(PARTS)), ids=" ".join)
 def test_an_answer_leaves_when_the_last_has_confirmed(bench: Bench, order: tuple[str, ...]) -> None:
     publisher = bench.publish(b"x")
     for count, part in enumerate(order):
