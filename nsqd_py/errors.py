@@ -11,6 +11,9 @@ from importlib.util import find_spec
 from typing import ClassVar
 from zlib import crc32
 
+# Followed by the address of its primary; clients recognize it in errors over TCP.
+IS_STANDBY = "nsqd is a standby of "
+
 
 class NsqdError(Exception):
     """Base of all errors of this package."""
@@ -173,10 +176,6 @@ class Draining(Refusal):
 
     def __init__(self) -> None:
         super().__init__(503, "DRAINING", "nsqd is draining")
-
-
-# Followed by the address of its primary; clients recognize it in errors over TCP.
-IS_STANDBY = "nsqd is a standby of "
 
 
 class IsStandby(Refusal):

@@ -21,16 +21,7 @@ import gevent
 
 from nsqd_py.lease import answers
 from nsqd_py.lease.answers import Pair, encoded
-from nsqd_py.lease.store import (
-    NO_NOTE,
-    Lease,
-    LeaseError,
-    LeaseLost,
-    LeaseState,
-    LeaseUrl,
-    Note,
-    check_holder,
-)
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, LeaseUrl, Note, check_holder
 from nsqd_py.net.http.client import BadStatus, HttpClient, Unreachable, Url, parse_url
 
 T = TypeVar("T")
@@ -172,10 +163,10 @@ class EtcdStore:
         self._ask("lease/revoke", {"ID": handle}, lambda _: None)
 
     def note(self) -> Note:
-        """Return the note; NO_NOTE if there is none. Raises LeaseError."""
+        """Return the note; an empty one if there is none. Raises LeaseError."""
         document = {"key": encoded(self.note_key)}
         found = self._ask("kv/range", document, lambda answer: answers.entry(answer, self.note_key))
-        return Note(found.text, found.revision) if found is not None else NO_NOTE
+        return Note(found.text, found.revision) if found is not None else Note()
 
     def write_note(self, lease: Lease, text: str, revision: int) -> int:
         """Replace the note that has this revision, as the holder of this lease; return the new revision.

@@ -67,11 +67,8 @@ class LeaseState(NamedTuple):
 class Note(NamedTuple):
     """The note of the last holder, which outlives its lease. `revision` is a number that each change raises."""
 
-    text: str
-    revision: int
-
-
-NO_NOTE = Note("", 0)
+    text: str = ""
+    revision: int = 0
 
 
 def check_holder(text: str) -> str:

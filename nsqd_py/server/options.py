@@ -462,7 +462,10 @@ def read_options(argv: Sequence[str]) -> NsqdOptions:
 def check_options(options: NsqdOptions) -> None:
     """Raise BadOptions if nsqd cannot start with `options`. It reads the TLS files and changes nothing."""
     options.check_values()
-    options.check_distinct("tcp_address", "http_address", *(["https_address"] if options.tls_cert else []))
+    ports = ["tcp_address", "http_address"]
+    if options.tls_cert:
+        ports.append("https_address")
+    options.check_distinct(*ports)
     tls_options.check_tls(options)
     if options.e2e_processing_latency_percentile:
         check_package("ddsketch", "latency", "--e2e-processing-latency-percentile")

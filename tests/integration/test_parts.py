@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -17,25 +16,31 @@ pytestmark = pytest.mark.ours
 
 # Each has a package, and mostly an `options.py`, which composing the options needs.
 _OF_FEATURE = re.compile(r"nsqd_py\.(?:fsck|go_import|lease|standby)\.(?!options$)\w+")
-_SAYS_WHAT_IT_IMPORTS = "PYTHONPROFILEIMPORTTIME", "1"
+# nsqd, which says at its end what it has imported.
+_NSQD = """
+import sys
+from nsq_apps.nsqd import main
+status = main()
+print("imported:", *sys.modules, file=sys.stderr)
+sys.exit(status)
+"""
+_COMMAND = (sys.executable, "-c", _NSQD)
 
 
-def of_features(lines: Iterable[str]) -> set[str]:
-    """Return the modules of optional features among those that the interpreter says that it has imported."""
-    modules = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+def of_features(text: str) -> set[str]:
+    """Return the modules of optional features among those that an nsqd has imported."""
+    [line] = re.findall("^imported: (.*)", text, re.MULTILINE)
+    modules = line.split()
     assert "nsqd_py.server.options" in modules
     return {module for module in modules if _OF_FEATURE.fullmatch(module)}
 
 
 @pytest.fixture
-def serve(tmp_path, monkeypatch):
+def serve(tmp_path):
     """`serve(*flags)` runs an nsqd that gets and delivers a message, and returns the modules of features that it imports."""
 
-    monkeypatch.setenv(*_SAYS_WHAT_IT_IMPORTS)
-
     def run(*flags: str) -> set[str]:
-        nsqd = NsqdProcess(tmp_path / "data", *flags)
-        nsqd.is_executed = True
+        nsqd = NsqdProcess(tmp_path / "data", *flags, command=_COMMAND)
         with nsqd.start():
             nsqd.create("orders", "c")
             nsqd.pub("orders", b"first")
@@ -43,7 +48,7 @@ def serve(tmp_path, monkeypatch):
             for path in ("/stats?format=json", "/metrics", "/ping", "/config/log_level"):
                 assert nsqd.http("GET", path).status == 200
             assert nsqd.stop() == 0
-            return of_features(nsqd.log_text().splitlines())
+            return of_features(nsqd.log_text())
 
     return run
 
@@ -74,11 +79,11 @@ def test_files_of_go_import_their_import_once(serve, tmp_path):
 
 def test_a_check_imports_neither_standbys_nor_a_lease(serve, tmp_path):
     serve()
-    command = [sys.executable, "-m", "nsq_apps.nsqd", f"--check-data={tmp_path / 'data'}"]
+    command = [*_COMMAND, f"--check-data={tmp_path / 'data'}"]
     done = subprocess.run(
         command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
     )
-    modules = of_features(done.stderr.splitlines())
+    modules = of_features(done.stderr)
     assert "nsqd_py.fsck.command" in modules
     assert {module.split(".")[1] for module in modules} <= {"fsck", "go_import"}
 
