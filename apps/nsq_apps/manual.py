@@ -39,7 +39,7 @@ _TOOLS = (
 )
 # The daemons: package, name of the declaration, reference page.
 _DAEMONS = (
-    ("nsqd_py", "NSQD", "options.md"),
+    ("nsqd_py.server", "NSQD", "options.md"),
     ("nsqlookupd_py", "NSQLOOKUPD", "options-nsqlookupd.md"),
     ("nsqadmin_py", "NSQADMIN", "options-nsqadmin.md"),
 )
