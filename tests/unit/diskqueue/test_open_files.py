@@ -177,7 +177,7 @@ def test_room_is_made_where_the_system_has_no_descriptor_left(
 LOOKED_AT_BY_TWO_THREADS = """
 import sys, threading
 from pathlib import Path
-from nsqd_py.diskqueue.files import LogFile, run_to_end
+from nsqd_py.diskqueue.files.log_file import LogFile, run_to_end
 from nsqd_py.diskqueue.records import FileHeader
 
 file = run_to_end(LogFile.creating(Path(sys.argv[1]) / "t.00000000000000000000.log", FileHeader(1, 0, 0)))
