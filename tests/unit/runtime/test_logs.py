@@ -326,7 +326,7 @@ def test_after_a_slow_write_a_thread_writes(file: SlowFile, monkeypatch: pytest.
 
 LINES_OF_THREADS = """
 import os, threading
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 reader, writer = os.pipe()
 log = Log(descriptor=writer)

@@ -485,7 +485,7 @@ def test_a_power_cut_leaves_the_directories_of_a_file(harness: ArchiveHarness, i
     assert all_bodies(harness.output) == [b"one"]
 
 
-STEPS = ("place", "Claim.update", "add_to_manifest", "Claim.release")
+STEPS = ("link_into", "Claim.update", "add_to_manifest", "Claim.release")
 
 
 @pytest.mark.parametrize("form", ["lines", "parquet"])

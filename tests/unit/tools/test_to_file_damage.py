@@ -198,7 +198,7 @@ def test_a_copy_that_differs_leaves_the_original(
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
     "step",
-    ["place", "Claim.update", "keep_original", "remove_other_names", "add_to_manifest", "Claim.release"],
+    ["link_into", "Claim.update", "keep_original", "remove_other_names", "add_to_manifest", "Claim.release"],
 )
 def test_a_kill_between_any_two_steps_keeps_the_original(
     harness: ArchiveHarness, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
