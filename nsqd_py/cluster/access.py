@@ -10,7 +10,7 @@ from nsqd_py.client.lookup import lookup_headers
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.cluster.admin_client import AdminClient, Answer, place_of
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http import BadStatus, HttpClientError, Url
+from nsqd_py.net.http import BadStatus, HttpClientError, Url, split_url
 
 # nsqd answers /topic/read with whole batches, of up to --max-body-size.
 _MOST_ANSWER_BYTES = 256 * 1024 * 1024
@@ -33,6 +33,8 @@ class HttpAccess(AdminClient):
     timeout_s: float = 30.0
     answer_s: float = 120.0
     max_answer_bytes: int = _MOST_ANSWER_BYTES
+
+    parse_url = staticmethod(split_url)  # a host that no resolver takes is an error of the connection
 
     def fetch(self, url: Url, answer: Answer) -> bytes:
         """The token or login is sent over TLS only, to servers that may see it."""

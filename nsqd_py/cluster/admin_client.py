@@ -72,6 +72,7 @@ class AdminClient:
 
     # ---- primitives
 
+    parse_url: Callable[[str], Url] = staticmethod(parse_url)
     pace: Pace = iter  # iterates over the parts of a long answer; other greenlets may run between two of them
 
     def fetch(self, url: Url, answer: Answer) -> bytes:
@@ -106,7 +107,11 @@ class AdminClient:
         self, method: str, address: str, path: str, query: Mapping[str, str], send: Callable[[Url], bytes]
     ) -> bytes:
         """Let `send` send a request, and once more if the server refuses it and names another URL. Raises UpstreamError."""
-        url = _url(address, f"{path}?{urlencode(query)}" if query else path)
+        scheme = "" if "://" in address else "http://"
+        try:
+            url = self.parse_url(f"{scheme}{address}{path}{'?' if query else ''}{urlencode(query)}")
+        except ValueError as error:  # an nsqlookupd may name an invalid address
+            raise UpstreamError(str(error), place_of(address)) from error
         asked = address
         try:
             try:
@@ -135,10 +140,3 @@ def parsed(address: str, body: bytes, pace: Pace = iter) -> Any:
 def place_of(address: str) -> str:
     """Return the address as texts show it, without a user and password."""
     return address.rpartition("@")[2].removeprefix("https://").removeprefix("http://")
-
-
-def _url(address: str, path: str) -> Url:
-    try:
-        return parse_url(f"{address if '://' in address else f'http://{address}'}{path}")
-    except ValueError as error:  # an nsqlookupd may name an invalid address
-        raise UpstreamError(str(error), place_of(address)) from error

@@ -85,16 +85,22 @@ class Url:
 
 def parse_url(text: str) -> Url:
     """Parse an http or https URL. Raises ValueError."""
+    url = split_url(text)
+    if ":" not in url.host and not is_host(url.host):
+        raise ValueError(f'"{url.host}" is not a host')
+    if not url.port:
+        raise ValueError("port 0 cannot be connected")
+    return url
+
+
+def split_url(text: str) -> Url:
+    """Parse an http or https URL, of any host and port: a connection to them may be impossible. Raises ValueError."""
     from urllib.parse import quote, unquote, urlsplit  # here, since --version imports this package
 
     parts = urlsplit(text)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError("a URL must begin with http:// or https:// and a host")
     port = _PORTS[parts.scheme] if parts.port is None else parts.port
-    if ":" not in parts.hostname and not is_host(parts.hostname):
-        raise ValueError(f'"{parts.hostname}" is not a host')
-    if not port:
-        raise ValueError("port 0 cannot be connected")
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{parts.query}" if parts.query else "")
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
     return Url(parts.scheme == "https", parts.hostname, port, path, login)

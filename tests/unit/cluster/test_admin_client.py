@@ -96,8 +96,21 @@ def test_who_does_not_answer(make_client: MakeClient) -> None:
     assert (error.reason, error.status, error.message) == ("Connection refused", 0, "")
 
 
-def test_what_is_no_address(make_client: MakeClient) -> None:
-    assert str(failure_of(make_client(), "a b:1")) == 'a b:1: "a b" is not a host'
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("h:99999", "h:99999: Port out of range 0-65535"),
+        ("ftp://h:1", "ftp://h:1: a URL must begin with http:// or https:// and a host"),
+    ],
+)
+def test_what_is_no_address(make_client: MakeClient, address: str, text: str) -> None:
+    assert str(failure_of(make_client(), address)) == text
+
+
+def test_what_is_no_host() -> None:
+    host = "h" * 64
+    assert failure_of(of_greenlets(), f"{host}:1").reason == f'"{host}" is not a host'
+    assert "label" in failure_of(of_threads(), f"{host}:1").reason
 
 
 def test_what_is_no_json(make_client: MakeClient, server: WebServer) -> None:
