@@ -102,8 +102,8 @@ def test_a_greenlet_that_is_killed_ends_after_its_thread() -> None:
 # Three nsqds, one after the other in one process, as after changes of role. A new topic is written in a thread.
 ROLES = """
 import gevent, os, sys
-from nsqd_py.daemon import Daemon
-from nsqd_py.options import read_options
+from nsqd_py.server.daemon import Daemon
+from nsqd_py.server.options import read_options
 from nsqd_py.runtime.logs import Log
 
 def count():
@@ -134,8 +134,8 @@ for number in range(3):
 # The disk stalls in the check of the lock until the next nsqd has the lock, and the descriptors of the last one.
 LATE_CHECK = """
 import gevent, os, threading
-from nsqd_py.daemon import Daemon
-from nsqd_py.options import read_options
+from nsqd_py.server.daemon import Daemon
+from nsqd_py.server.options import read_options
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.private_files import lock_directory
 
