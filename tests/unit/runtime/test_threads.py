@@ -104,7 +104,7 @@ ROLES = """
 import gevent, os, sys
 from nsqd_py.server.daemon import Daemon
 from nsqd_py.server.options import read_options
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 
 def count():
     return len(os.listdir("/proc/self/task"))
@@ -136,7 +136,7 @@ LATE_CHECK = """
 import gevent, os, threading
 from nsqd_py.server.daemon import Daemon
 from nsqd_py.server.options import read_options
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import lock_directory
 
 real_stat, gate, checks = os.stat, threading.Event(), []
