@@ -113,6 +113,8 @@ class Feed:
     round_number  number of rounds that have begun
     is_following  True when the reader has said that it has the first round
     is_due        True if the last round left something out that the next one can have at once
+    lacks_journals  True if the last round left a journal out, which was being written: its logs may be newer, and lack
+        files whose messages it has finished
     since_ns      when the first of the changes that no round has yet was made; 0 if there are none
     message_count, size_bytes  the messages since the reader follows, and the bytes of logs, in all rounds until now
     """
@@ -125,6 +127,7 @@ class Feed:
     round_number: int = 0
     is_following: bool = False
     is_due: bool = False
+    lacks_journals: bool = False
     since_ns: int = 0
     message_count: int = 0
     size_bytes: int = 0
@@ -228,6 +231,7 @@ class Feed:
         """Yield everything that has changed until now, and what must come with it. Raises OSError."""
         self.since_ns = 0
         self.is_due = False
+        self.lacks_journals = False
         self.round_number += 1
         deleted = self._deleted
         self._deleted = {}
@@ -416,6 +420,7 @@ class Feed:
             if not is_complete:
                 waiting.add(channel)
         if waiting:
+            self.lacks_journals = True
             self._changed.setdefault(topic, set()).update(waiting)
         else:
             self._removed += copied.may_go

@@ -9,10 +9,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from gevent.event import Event
 
+from nsqd_py.broker.disk_io import JournalWriter
 from nsqd_py.errors import Invalid
 from nsqd_py.settings.types import ByTopic
-from nsqd_py.standby.messages import FileMessage, GroupMember, Round, decode
+from nsqd_py.standby.messages import ROUND, FileMessage, GroupMember, Round, decode
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.stream import StandbyStream
 from tests.support.broker_life import CHANNELS, TOPIC, Life
@@ -154,6 +156,52 @@ def test_a_backup_has_a_message_that_moves_while_it_is_made(tmp_path: Path) -> N
     again = Life(tmp_path / "backup", lambda *_: None)
     assert [again.broker.topics[name].next_seq for name in (TOPIC, f"{TOPIC}.dead")] == [1, 1]
     assert again.drain("fast") == []
+    again.end()
+
+
+def test_a_backup_ends_with_journals_that_are_as_new_as_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that comes and goes between its rounds is in neither: without the journal, its messages would count as lost."""
+    life, replication = begin(tmp_path, "backup", max_bytes_per_file=2_000)
+    life.publish(b"first")
+    consumers = [life.consumer(name, rdy=9) for name in CHANNELS]
+    link = StandbyLink(replication, tmp_path / "backup", [], is_backup=True)
+    at_end = Event()
+    has_changed = Event()
+
+    def wait_at_end(frame: bytes) -> None:
+        if frame[8] == ROUND and not at_end.is_set():
+            at_end.set()
+            has_changed.wait()
+
+    before_each_frame(link, wait_at_end)
+    link.connect()
+    while not at_end.is_set():
+        life.settle()
+    for number in range(4):
+        life.publish(b"%d" % number * 1_500)
+    life.settle()
+    for consumer in consumers:
+        received = consumer.take()
+        assert len(received) == 5
+        consumer.finish(*received)
+    life.pass_time(SECOND // 4)
+    life.broker.housekeeper.run()
+    assert life.broker.topics[TOPIC].log.first_seq > 1
+    writes = iter((True, True, True))
+    monkeypatch.setattr(JournalWriter, "is_writing", property(lambda _: next(writes, False)))
+    has_changed.set()
+    while not link.is_over:
+        life.settle()
+    link.end()
+    monkeypatch.undo()
+    life.end()
+    again = Life(tmp_path / "backup", lambda *_: None)
+    topic = again.broker.topics[TOPIC]
+    assert [channel.distributor.lost_count for channel in topic.channels.values()] == [0, 0]
+    assert topic.log.damage.missing_count == 0
+    assert [again.drain(name) for name in CHANNELS] == [[], []]
     again.end()
 
 
