@@ -21,6 +21,11 @@ FOLDERS = {
 # Data files that administrators need: `python -m nsq_apps.contrib` shows them.
 CONTRIB_FOLDERS = ("grafana", "integrations", "prometheus", "systemd")
 CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in CONTRIB_FOLDERS}
+# Where `man` looks for them: in a virtual environment too, if its bin is on PATH.
+MAN_PAGES = (
+    "share/man/man1",
+    [f"contrib/man/{path.name}" for path in sorted(Path("contrib/man").glob("*.1"))],
+)
 # The modules that a message passes. NSQD_COMPILED=1 has mypyc compile them, from the same source: the wheel then fits one
 # version of Python and one platform. The default is the wheel without compiled code, which fits all.
 COMPILED = {
@@ -62,28 +67,28 @@ class BuildWithPage(build_py):
 
     def run(self) -> None:
         super().run()
-        merged, target = os.environ.get("NSQADMIN_PAGE", ""), Path(self.build_lib) / "nsqadmin_py" / "page"
+        merged = os.environ.get("NSQADMIN_PAGE", "")
+        target = Path(self.build_lib) / "nsqadmin_py" / "page"
         shutil.rmtree(target, ignore_errors=True)
         if merged:
             shutil.copytree(merged, target)
 
 
-# Where `man` looks for them: in a virtual environment too, if its bin is on PATH.
-MAN_PAGES = (
-    "share/man/man1",
-    [f"contrib/man/{path.name}" for path in sorted(Path("contrib/man").glob("*.1"))],
-)
-
 packages = {folder: find_packages(folder, include=names) for folder, names in FOLDERS.items()}
+
+
+def folders_of_packages() -> dict[str, str]:
+    """Return the folder of each top-level package that is not at the top of the repository."""
+    found = {}
+    for folder, names in packages.items():
+        if folder != ".":
+            found |= {name: f"{folder}/{name}" for name in names if "." not in name}
+    return found
+
+
 setup(
     packages=[name for names in packages.values() for name in names] + list(CONTRIB),
-    package_dir={
-        name: f"{folder}/{name}"
-        for folder, names in packages.items()
-        for name in names
-        if folder != "." and "." not in name
-    }
-    | CONTRIB,
+    package_dir=folders_of_packages() | CONTRIB,
     data_files=[MAN_PAGES],
     cmdclass={"build_py": BuildWithPage},
     **compiled_modules(),

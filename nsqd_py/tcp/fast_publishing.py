@@ -132,13 +132,9 @@ class FastConnection(ClientConnection):
 
     def _has_read(self) -> bool:
         """Handle the next input if it comes soon, and answer it; False if it did not come, or took longer than a PUB."""
-        if (
-            self._holds
-            or self.state >= CLOSING
-            or self._unsent is not None
-            or self._layer is not None
-            or not self._has_input_soon()
-        ):
+        if self._holds or self.state >= CLOSING or self._unsent is not None or self._layer is not None:
+            return False
+        if not self._has_input_soon():
             return False
         try:
             data = self._sock.recv(SMALL_READ)
