@@ -1,4 +1,4 @@
-// The page: who looks at it, its header, and the view that its address means.
+// The page: who uses it, its header, and the view that its address means.
 
 import { explain, session } from "./lib/api.js";
 import { useArrival } from "./lib/arrival.js";
@@ -12,7 +12,7 @@ import { Dialog, Dialogs } from "./parts/dialog.js";
 import { Notices, closeLast } from "./parts/notices.js";
 import { Failed, LiveBadge, Loading } from "./parts/state.js";
 
-// By the names of lib/route.js. Loaded when they are looked at, so that one that is broken breaks nothing else.
+// By the names of lib/route.js. Loaded when they are opened, so that one that is broken breaks nothing else.
 const VIEWS = {
   topics: async () => (await import("./views/cluster/topics.js")).TopicsView,
   topic: async () => (await import("./views/topic/topic.js")).TopicView,
@@ -30,7 +30,7 @@ const VIEWS = {
 };
 
 // Of the header: where to, its name, its keys, and the views that belong to it.
-const PLACES = [
+const PAGES = [
   [paths.topics, "Topics", "g t", ["topics", "topic", "channel", "messages", "log", "dead_letters"]],
   [paths.channels, "Channels", "g h", ["channels"]],
   [paths.nodes, "Nodes", "g n", ["nodes", "node"]],
@@ -120,7 +120,7 @@ function Header({ name, onHelp }) {
   return html`<header class="header">
     <a class="brand" href=${paths.topics()} aria-label="nsqadmin"><span class="brand-mark" aria-hidden="true"></span><span class="brand-name">nsqadmin</span></a>
     <nav class="nav" aria-label="Views">
-      ${PLACES.map(([path, text, keys, names]) => html`<a key=${text} href=${path()} title=${`${text} (${keys})`}
+      ${PAGES.map(([path, text, keys, names]) => html`<a key=${text} href=${path()} title=${`${text} (${keys})`}
         aria-current=${names.includes(name) ? "page" : undefined}>${text}</a>`)}
     </nav>
     <div class="header-end">
@@ -160,17 +160,17 @@ function Page() {
   const [isHelp, setHelp] = useState(false);
   useKeys({
     "/": { text: "Search", run: focusSearch },
-    ...Object.fromEntries(PLACES.map(([path, text, keys]) => [keys, { text, run: () => navigate(path()) }])),
+    ...Object.fromEntries(PAGES.map(([path, text, keys]) => [keys, { text, run: () => navigate(path()) }])),
     t: { text: "Theme: auto, light, dark", run: nextTheme },
     "?": { text: "These keys", run: () => setHelp(true) },
     Escape: closeLast,
   });
-  const place = `${route.name} ${route.path}`;
-  useArrival(place);
+  const address = `${route.name} ${route.path}`;
+  useArrival(address);
   return html`
     <a class="skip-link" href="#main">Skip to the content</a>
     <${Header} name=${route.name} onHelp=${() => setHelp(true)} />
-    <main id="main" tabindex="-1"><${Fence} key=${place}><${View} ...${route} /></${Fence}></main>
+    <main id="main" tabindex="-1"><${Fence} key=${address}><${View} ...${route} /></${Fence}></main>
     <footer class="footer"><p>nsqadmin-py ${plain(session().project_version)} for NSQ ${plain(session().version)} · <a href=${DOCS} rel="noopener noreferrer"
       target="_blank">Documentation of NSQ</a></p><${Account} /></footer>
     <${Notices} />

@@ -182,14 +182,14 @@ export function goApi(method, path, body) {
   return request(path, options);
 }
 
-/** Asks who looks at the page again, where nsqadmin has been started again; the page itself comes with it. */
+/** Asks again who uses the page, where nsqadmin has been started again; the page itself comes with it. */
 export async function loadSession() {
   known = { ...known, ...(await get("/session")) };
   return known;
 }
 
 /**
- * Who looks at the page, and what they may do.
+ * Who uses the page, and what they may do.
  * @returns {{user: string, may_act: boolean, permissions: [permission: string, pattern: string][] | null,
  *   read_only: boolean, token: string, version: string, project_version: string,
  *   poll_interval_s: number, lookupds: number}}

@@ -36,8 +36,8 @@ function scrollTo(main, y) {
   return end;
 }
 
-/** @param {string} place changes with each step to another view */
-export function useArrival(place) {
+/** @param {string} view changes with each step to another view */
+export function useArrival(view) {
   const isFirst = useRef(true);
   useLayoutEffect(() => {
     const main = document.querySelector("main");
@@ -50,5 +50,5 @@ export function useArrival(place) {
       clearTimeout(timer);
       end();
     };
-  }, [place]);
+  }, [view]);
 }

@@ -35,7 +35,7 @@ function onKeyDown(event) {
 document.addEventListener("keydown", onKeyDown);
 
 /**
- * Keys that work while the part is drawn, and no one types in a field or looks at a dialog.
+ * Keys that work while the part is drawn, and no one types in a field or has a dialog open.
  * @param {Record<string, Key>} keys such as `{"/": {text: "Search", run: focus}, "g t": go}`
  */
 export function useKeys(keys) {

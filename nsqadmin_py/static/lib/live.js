@@ -1,4 +1,4 @@
-// Metrics as they change. What is looked at comes over one stream of events. The
+// Metrics as they change. What is shown comes over one stream of events. The
 // overview, which the header shows over every view, is asked for again and again instead: so a page notices a connection
 // that is dead but not closed.
 
@@ -38,7 +38,7 @@ function pause(tries) {
   return RETRY_MS[Math.min(tries, RETRY_MS.length - 1)] * (0.75 + Math.random() / 2);
 }
 
-/** What is looked at, while somebody does. */
+/** What is shown, while the page is visible. */
 class Source {
   constructor() {
     /** @type {Store<Live>} */
@@ -273,7 +273,7 @@ export function useConnection() {
   return useStore(connection);
 }
 
-// ---- pages that no one looks at
+// ---- pages that no one sees
 
 function sleep() {
   isAsleep = true;

@@ -100,14 +100,14 @@ export function setQuery(words, { push = false } = {}) {
   navigate(location.pathname + queryOf(query), { replace: !push });
 }
 
-/** How far down the page was when it was last looked at; 0 where it is new. */
+/** How far down the page was when it was last shown; 0 where it is new. */
 export function scrollHere() {
   return history.state?.scroll ?? 0;
 }
 
 let scrolled = 0;
 
-/** Kept when scrolling rests: at a step back it is too late, and browsers limit how often the state may change. */
+/** Saved when scrolling rests: at a step back it is too late, and browsers limit how often the state may change. */
 function onScroll() {
   clearTimeout(scrolled);
   scrolled = setTimeout(() => history.replaceState({ ...history.state, scroll: window.scrollY }, ""), SCROLL_RESTS_MS);

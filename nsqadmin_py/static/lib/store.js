@@ -1,4 +1,4 @@
-// A value that several parts of the page look at.
+// A value that several parts of the page read.
 
 import { useEffect, useReducer } from "./html.js";
 

@@ -1,8 +1,8 @@
-// Light or dark: as the browser says, or as somebody chose here.
+// Light or dark: as the browser says, or as the user chose here.
 
 import { Store, useStore } from "./store.js";
 
-const KEPT_AS = "nsqadmin.theme";
+const STORAGE_KEY = "nsqadmin.theme";
 const CHOICES = ["auto", "light", "dark"];
 const darkness = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -20,17 +20,17 @@ export function remember(key, value) {
   try {
     localStorage.setItem(key, value);
   } catch {
-    // A browser that keeps nothing: it holds for this page only.
+    // A browser that stores nothing: it holds for this page only.
   }
 }
 
 /** @returns {string} */
-function kept() {
-  const choice = remembered(KEPT_AS);
+function storedChoice() {
+  const choice = remembered(STORAGE_KEY);
   return CHOICES.includes(choice) ? choice : "auto";
 }
 
-const chosen = new Store(kept());
+const chosen = new Store(storedChoice());
 const shown = new Store("light");
 
 function apply() {
@@ -47,7 +47,7 @@ export function startTheme() {
 /** From auto to light to dark and round again. */
 export function nextTheme() {
   chosen.set(CHOICES[(CHOICES.indexOf(chosen.value) + 1) % CHOICES.length]);
-  remember(KEPT_AS, chosen.value);
+  remember(STORAGE_KEY, chosen.value);
   apply();
 }
 

@@ -1,4 +1,4 @@
-// Charts of a topic, channel, nsqd or the whole cluster: what nsqadmin has kept of it, and then live.
+// Charts of a topic, channel, nsqd or the whole cluster: what nsqadmin has saved of it, and then live.
 
 import { explain, get } from "../lib/api.js";
 import { clock, count, duration, latency, short, timeText } from "../lib/format.js";
@@ -34,7 +34,7 @@ function secondsOf(value) {
   return value === null || value === undefined ? latency(value) : value ? duration(value * 1e9) : "0 s";
 }
 
-/** The lines of a chart that are wanted and known. @param {typeof CHARTS[0]} chart */
+/** The lines of a chart that are requested and known. @param {typeof CHARTS[0]} chart */
 function linesOf(chart, metrics, quantiles) {
   return Object.entries(chart.lines).flatMap(([metric, paint]) => {
     const rank = LATENCIES.indexOf(metric);

@@ -41,7 +41,7 @@ const open = new Store([]);
 let lastId = 0;
 
 /**
- * Opens a dialog at the end of the page, so that no style of its button's place applies.
+ * Opens a dialog at the end of the page, so that no style of what surrounds its button applies.
  * @param {Function} part gets `props` and `done(answer)` @param {object} [props] @returns {Promise<any>}
  */
 export function show(part, props = {}) {

@@ -1,4 +1,4 @@
-// Metrics over time, as charts take them: what nsqadmin has kept, and what comes since. Pure.
+// Metrics over time, as charts take them: what nsqadmin has saved, and what comes since. Pure.
 
 /**
  * @typedef {object} History
@@ -30,16 +30,16 @@ export function extended(history, head, time_s, range_s, isUnbroken) {
   const values = metrics.map((metric) => valueOf(head, metric, quantiles));
   const missed = Math.min(Math.round((now - last) / step_s) - 1, Math.ceil(range_s / step_s));
   const from = times.findIndex((time) => time >= now - range_s);
-  const kept = (/** @type {any[]} */ list) => list.slice(from < 0 ? list.length : from, now === last ? -1 : undefined);
+  const inRange = (/** @type {any[]} */ list) => list.slice(from < 0 ? list.length : from, now === last ? -1 : undefined);
   const between = Array.from({ length: Math.max(missed, 0) }, (_, i) => last + (i + 1) * step_s);
   const lists = history.data.slice(1).map((list, i) => {
     // The step before may have been read when its round was not yet in.
     const before = list.at(-1) ?? (isUnbroken ? list.at(-2) : null) ?? null;
-    const old = kept(list);
+    const old = inRange(list);
     if (now !== last && old.length) old[old.length - 1] = before;
     return [...old, ...between.map(() => (isUnbroken ? before : null)), values[i]];
   });
-  return { ...history, data: [[...kept(times), ...between, now], ...lists] };
+  return { ...history, data: [[...inRange(times), ...between, now], ...lists] };
 }
 
 /**
@@ -62,7 +62,7 @@ export function extremes(values) {
   return { low, high, last: known.at(-1) };
 }
 
-/** The value at a place, or the last that is known. @param {(number | null)[]} values @param {number | null} i */
+/** The value at an index, or the last that is known. @param {(number | null)[]} values @param {number | null} i */
 export function valueAt(values, i) {
   return i === null ? values.findLast((value) => value !== null && value !== undefined) ?? null : values[i] ?? null;
 }

@@ -1,4 +1,4 @@
-// A line of values as small as a word. It is drawn while its place is in the window.
+// A line of values as small as a word. It is drawn while it is in the window.
 
 import { short } from "../lib/format.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
@@ -13,7 +13,7 @@ const LEAST_DRAWN = 0.5;
 // Before it is scrolled into the window.
 const DRAWN_AHEAD = "200px";
 
-/** Who is told whether an element is in the window. @type {WeakMap<Element, (isSeen: boolean) => void>} */
+/** What is notified whether an element is in the window. @type {WeakMap<Element, (isSeen: boolean) => void>} */
 const watched = new WeakMap();
 const observer = new IntersectionObserver(
   (entries) => { for (const entry of entries) watched.get(entry.target)?.(entry.isIntersecting); },
@@ -47,10 +47,10 @@ export function runsOf(values) {
   const dx = (WIDTH - STROKE) / Math.max(values.length - 1, 1);
   /** @type {string[][]} */
   const runs = [[]];
-  for (const [place, value] of values.entries()) {
+  for (const [index, value] of values.entries()) {
     if (isKnown(value)) {
       const y = HEIGHT - STROKE / 2 - (value / top) * (HEIGHT - STROKE);
-      runs.at(-1).push(`${(STROKE / 2 + place * dx).toFixed(1)} ${y.toFixed(1)}`);
+      runs.at(-1).push(`${(STROKE / 2 + index * dx).toFixed(1)} ${y.toFixed(1)}`);
     } else if (runs.at(-1).length) {
       runs.push([]);
     }

@@ -73,7 +73,7 @@ function content(column, row) {
   return column.number ? figure(value, count) : name(value);
 }
 
-/** Drawn again only when its row, its place or the columns are others, or it is unfolded. */
+/** Drawn again only when its row, its position or the columns are others, or it is unfolded. */
 class Row extends Component {
   state = { isOpen: false };
 
@@ -132,7 +132,7 @@ export function Table({
   const box = useRef(null);
   const focused = document.activeElement;
   useLayoutEffect(() => {
-    // A row that goes to another place loses the focus.
+    // A row that moves to another position loses the focus.
     if (focused !== document.activeElement && box.current.contains(focused)) focused.focus({ preventScroll: true });
   });
   // The roles are those that they have anyway, and lose where the style makes them cards.

@@ -1,4 +1,4 @@
-// Who consumes a channel: asked of the nsqds now, and again while somebody looks.
+// Who consumes a channel: asked of the nsqds now, and again while the view is visible.
 
 import { at, get } from "../../lib/api.js";
 import { count, duration, iso, figure, name, plain, tenth } from "../../lib/format.js";

@@ -20,14 +20,14 @@ const STATES = [
 /** @param {{topic: string, channel: string, nodes: string[]}} props */
 export function Peek({ topic, channel, nodes }) {
   const [seen, setSeen] = useState({ nodes: null, words: {}, message: "", isBusy: false });
-  const look = async (words) => {
+  const peek = async (words) => {
     setSeen((before) => ({ ...before, isBusy: true }));
-    setSeen(await looked(topic, channel, words));
+    setSeen(await peeked(topic, channel, words));
   };
   const submit = (event) => {
     event.preventDefault();
     const fields = new FormData(event.currentTarget);
-    look({ n: fields.get("n"), node: fields.get("node"), state: fields.get("state"), ...filtersIn(fields) });
+    peek({ n: fields.get("n"), node: fields.get("node"), state: fields.get("state"), ...filtersIn(fields) });
   };
   return html`<section class="section" aria-labelledby="peek">
     <div class="section-head">
@@ -45,11 +45,11 @@ export function Peek({ topic, channel, nodes }) {
     </form>
     <div role="status">${seen.message && html`<${Failed} message=${seen.message} />`}</div>
     ${seen.nodes?.map((node) => html`<${OfNode} key=${node.node} node=${node} topic=${topic} channel=${channel}
-      words=${seen.words} again=${() => look(seen.words)} />`)}
+      words=${seen.words} again=${() => peek(seen.words)} />`)}
   </section>`;
 }
 
-async function looked(topic, channel, words) {
+async function peeked(topic, channel, words) {
   try {
     const { nodes } = await get(at("topics", topic, "channels", channel, "peek"), words);
     return { nodes, words, message: "", isBusy: false };

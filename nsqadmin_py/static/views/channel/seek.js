@@ -1,4 +1,4 @@
-// A channel goes back to what was published earlier, or forward: to a time, the earliest that is kept, or the latest.
+// A channel goes back to what was published earlier, or forward: to a time, the earliest that is retained, or the latest.
 
 import { at, explain, get, whyNot } from "../../lib/api.js";
 import { name, plain, timeText } from "../../lib/format.js";
@@ -9,7 +9,7 @@ import { isEphemeral } from "../shared/badges.js";
 import { effectOf, effectText, skippedText } from "./seek_effect.js";
 
 const MINUTE_MS = 60_000;
-const PLACES = [
+const TARGETS = [
   ["minutes", "Minutes ago"], ["time", "A date and time"], ["earliest", "The oldest message that is kept"],
   ["latest", "The latest message: skip the backlog"],
 ];
@@ -43,9 +43,9 @@ function reasonAgainst(topic, channel) {
  */
 export function SeekDialog({ topic, channel, channels = [], node = "", to, onClose }) {
   const [chosen, setChosen] = useState(channel ?? channels[0] ?? "");
-  const [place, setPlace] = useState(firstPlace(to));
+  const [choice, setChoice] = useState(firstChoice(to));
   const known = useFigures(topic, chosen, node);
-  const target = targetOf(place);
+  const target = targetOf(choice);
   const effect = known.logs && target !== null ? effectOf(known.logs, known.parts, target) : null;
   const seek = async (event) => {
     event.preventDefault();
@@ -56,7 +56,7 @@ export function SeekDialog({ topic, channel, channels = [], node = "", to, onClo
   return html`<${Dialog} title=${`Seek ${plain(chosen || topic)}`} onClose=${onClose}>
     <form class="dialog-body" onSubmit=${seek}>
       ${!channel && html`<${ChannelField} channels=${channels} chosen=${chosen} onChange=${setChosen} />`}
-      <${PlaceFields} place=${place} onChange=${setPlace} />
+      <${ChoiceFields} choice=${choice} onChange=${setChoice} />
       <${Effect} known=${known} target=${target} effect=${effect} />
       <div class="dialog-buttons">
         <button type="button" class="button" onClick=${onClose}>Cancel</button>
@@ -66,7 +66,7 @@ export function SeekDialog({ topic, channel, channels = [], node = "", to, onClo
   <//>`;
 }
 
-function firstPlace(to) {
+function firstChoice(to) {
   const isTime = typeof to === "number";
   const timeMs = isTime ? to : Date.now() - FIRST_MINUTES * MINUTE_MS;
   return { kind: isTime ? "time" : to ?? "minutes", minutes: FIRST_MINUTES, time: localTime(timeMs) };
@@ -109,22 +109,22 @@ function ChannelField({ channels, chosen, onChange }) {
     onChange=${(event) => onChange(event.target.value)} />`;
 }
 
-function PlaceFields({ place, onChange }) {
+function ChoiceFields({ choice, onChange }) {
   const id = useId();
-  const change = (words) => onChange({ ...place, ...words });
+  const change = (words) => onChange({ ...choice, ...words });
   return html`
     <fieldset class="choices">
       <legend>Deliver from</legend>
-      ${PLACES.map(([kind, label], i) => html`<div key=${kind} class="field check">
-        <input id=${`${id}-${kind}`} type="radio" name="place" value=${kind} checked=${place.kind === kind}
+      ${TARGETS.map(([kind, label], i) => html`<div key=${kind} class="field check">
+        <input id=${`${id}-${kind}`} type="radio" name="target" value=${kind} checked=${choice.kind === kind}
           data-focus=${i ? undefined : ""} onChange=${() => change({ kind })} />
         <label for=${`${id}-${kind}`}>${label}</label>
       </div>`)}
     </fieldset>
-    ${place.kind === "minutes" && html`<${FormField} name="minutes" label="Minutes" type="number" min="0.1" step="any"
-      value=${place.minutes} onInput=${(event) => change({ minutes: Number(event.target.value) })} />`}
-    ${place.kind === "time" && html`<${FormField} name="time" label="Local time" type="datetime-local" step="1"
-      value=${place.time} onInput=${(event) => change({ time: event.target.value })} />`}
+    ${choice.kind === "minutes" && html`<${FormField} name="minutes" label="Minutes" type="number" min="0.1" step="any"
+      value=${choice.minutes} onInput=${(event) => change({ minutes: Number(event.target.value) })} />`}
+    ${choice.kind === "time" && html`<${FormField} name="time" label="Local time" type="datetime-local" step="1"
+      value=${choice.time} onInput=${(event) => change({ time: event.target.value })} />`}
   `;
 }
 
@@ -142,12 +142,12 @@ function Effect({ known, target, effect }) {
 
 function questionOf({ topic, channel, node }, target, effect) {
   const where = node ? ` on ${node}` : "";
-  const place = typeof target === "number" ? `to the messages published since ${timeText(target)}` : `to the ${target}`;
+  const aim = typeof target === "number" ? `to the messages published since ${timeText(target)}` : `to the ${target}`;
   const skipped = effect?.skipped ?? 0;
   const effects = effect ? ` ${effectText(effect)}` : "";
   return {
     title: `Seek ${channel}?`,
-    text: `The channel ${channel} of ${topic} moves ${place}${where}.${effects} More may have arrived since.`,
+    text: `The channel ${channel} of ${topic} moves ${aim}${where}.${effects} More may have arrived since.`,
     loses: skipped ? [skippedText(skipped)] : [],
     button: "Seek",
     danger: skipped > 0,

@@ -1,6 +1,6 @@
 // What a seek would do. Pure.
 //
-// Everything from the sought place on is queued, everything before is finished. How much that is, is estimated from
+// Everything from the sought message on is queued, everything before is finished. How much that is, is estimated from
 // the files of the logs: within a file, messages are taken to have come evenly.
 
 import { counted, held, messagesOf } from "../shared/lost_messages.js";
@@ -8,12 +8,12 @@ import { counted, held, messagesOf } from "../shared/lost_messages.js";
 const ALWAYS = { earliest: -Infinity, latest: Infinity };
 
 /**
- * Messages that a log keeps from a time on.
+ * Messages that a log retains from a time on.
  * @param {{files: object[]}} log
  * @param {number} fromNs
  * @returns {number}
  */
-export function keptFrom(log, fromNs) {
+export function retainedFrom(log, fromNs) {
   if (fromNs === -Infinity) return messagesOf(log);
   return Math.round(log.files.reduce((sum, file) => sum + file.message_count * partFrom(file, fromNs), 0));
 }
@@ -37,7 +37,7 @@ export function effectOf(logs, parts, target) {
     const part = parts.find((row) => row.node === node);
     if (!answer) effect.unable.push({ node, error });
     else if (part) {
-      const change = keptFrom(answer, fromNs) - held(part);
+      const change = retainedFrom(answer, fromNs) - held(part);
       effect[change > 0 ? "again" : "skipped"] += Math.abs(change);
     }
   }

@@ -12,7 +12,7 @@ import { Dismiss, since } from "../node/node_parts.js";
 const FIRST = 5;
 const LOOKUP_KINDS = ["lookup_failed", "no_lookup"];
 
-/** The list that has all places of a row of many problems. */
+/** The list that has everything that a row of many problems is about. */
 function listOf({ kind, topic, channel }) {
   if (LOOKUP_KINDS.includes(kind)) return paths.lookup();
   if (channel) return `${paths.channels()}?only=problems`;
@@ -28,8 +28,8 @@ function hrefOf({ kind, topic, channel, node }) {
   return node ? paths.node(node) : paths.nodes();
 }
 
-/** The name of its place. */
-function placeOf({ kind, topic, channel, node }) {
+/** The name of what it is about. */
+function subjectOf({ kind, topic, channel, node }) {
   if (channel) return html`${name(topic)} / ${name(channel)}`;
   if (topic) return name(topic);
   if (!node) return "cluster";
@@ -97,7 +97,7 @@ function Item({ row }) {
   return html`<li class="attention-item">
     <${Badge} kind=${row.severity === "info" ? "muted" : row.severity}>${row.word}<//>
     <div class="attention-text">
-      <a href=${row.count > 1 ? listOf(row) : hrefOf(row)}>${row.count > 1 ? row.places : placeOf(row)}</a>${row.count > 1 ? "" : " "}
+      <a href=${row.count > 1 ? listOf(row) : hrefOf(row)}>${row.count > 1 ? row.places : subjectOf(row)}</a>${row.count > 1 ? "" : " "}
       <span>${row.count > 1 && ": "}${plain(row.text)}.</span>${" "}
       <span class="muted nowrap">${sinceText(row)}</span>
       <p class="muted">${row.advice}</p>
@@ -113,6 +113,6 @@ function Members({ row }) {
   return html`<details>
     <summary>${problems.length < number ? `The worst ${count(problems.length)} of ${count(number)}` : `All ${count(number)}`}</summary>
     <ul>${problems.map((one) => html`<li key=${[one.topic, one.channel, one.node].join("|")}>
-      <a href=${hrefOf({ ...one, kind })}>${placeOf({ ...one, kind })}</a> ${plain(one.text)}.</li>`)}</ul>
+      <a href=${hrefOf({ ...one, kind })}>${subjectOf({ ...one, kind })}</a> ${plain(one.text)}.</li>`)}</ul>
   </details>`;
 }

@@ -21,7 +21,7 @@ const COLUMNS = [
   { key: "time_s", title: "When", cell: (row) => html`<span class="nowrap">${time(row.time_s)}</span>` },
   { key: "user", title: "Who", cell: userCell },
   { key: "action", title: "Action", cell: (row) => html`<span class="nowrap">${plain(row.action.replaceAll("_", " "))}</span>` },
-  { key: "topic", title: "On", wide: true, cell: placeCell },
+  { key: "topic", title: "On", wide: true, cell: subjectCell },
   { key: "result", title: "Result", wide: true, cell: resultCell },
   { key: "address", title: "From", cell: (row) => row.address ? name(row.address) : html`<span class="zero">–</span>` },
 ];
@@ -74,7 +74,7 @@ function userCell(row) {
   return html`<span>${name(row.user)} ${!row.is_verified && html`<${Badge} title=${title}>not verified<//>`}</span>`;
 }
 
-function placeCell(row) {
+function subjectCell(row) {
   const { target, ...details } = row.details;
   return html`<span>
     ${row.topic && html`<a href=${paths.topic(row.topic)}>${name(row.topic)}</a>`}

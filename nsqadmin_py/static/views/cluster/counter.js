@@ -1,4 +1,4 @@
-// How much the cluster does, to be looked at from across the room.
+// How much the cluster does, to be read from across the room.
 //
 // Counted as the counter of Go's nsqadmin counts: all messages that came to channels since their nsqds were started.
 // Go's page gets them from /api/counter, which asks all nsqds again; the overview has the same as of its last round.

@@ -21,15 +21,15 @@ export function FirstSteps() {
       ${nodes.length ? "No nsqd answers." : "No nsqd is known yet."} See <a href=${paths.nodes()}>Nodes</a>.
     </p>`}
     <p>The first message that is published to a topic creates it. From a shell:</p>
-    <${Command} text=${toNsq(placeOf(nodes))} />
+    <${Command} text=${toNsq(addressOf(nodes))} />
     <p>or over HTTP:</p>
-    <${Command} text=${curl(placeOf(nodes))} />
+    <${Command} text=${curl(addressOf(nodes))} />
     <p>A consumer creates a channel when it subscribes. This one prints the messages:</p>
-    <${Command} text=${tail(placeOf(nodes))} />
+    <${Command} text=${tail(addressOf(nodes))} />
   </section>`;
 }
 
-function placeOf(nodes) {
+function addressOf(nodes) {
   const node = nodes.find((found) => found.state === "ok" && !found.standby && HOST.test(found.broadcast_address));
   if (!node) return USUAL;
   const host = node.broadcast_address;

@@ -20,9 +20,9 @@ const OLD_NSQD = "not supported by this nsqd";
  * @param {(words: string) => void} props.onDone
  */
 export function DeadLetterActions({ topic, channel, node, message, origins = [], onDone }) {
-  const place = { topic, channel, node, seq: message.seq, message: message.id };
-  const requeue = { action: "requeue_message", ...place };
-  const discard = { action: "discard_message", ...place };
+  const target = { topic, channel, node, seq: message.seq, message: message.id };
+  const requeue = { action: "requeue_message", ...target };
+  const discard = { action: "discard_message", ...target };
   const unless = message.seq === undefined ? OLD_NSQD : "";
   return html`
     <${ActionButton} kind="small" label="Requeue …" of=${requeue} unless=${unless} onDone=${onDone}

@@ -23,14 +23,14 @@ export function indentJson(text) {
   const tokens = text.match(TOKENS);
   let depth = 0;
   let written = "";
-  tokens.forEach((token, place) => {
+  tokens.forEach((token, index) => {
     if (token === "{" || token === "[") {
-      const isEmpty = tokens[place + 1] === (token === "{" ? "}" : "]");
+      const isEmpty = tokens[index + 1] === (token === "{" ? "}" : "]");
       depth += 1;
       written += isEmpty ? token : token + newLine(depth);
     } else if (token === "}" || token === "]") {
       depth -= 1;
-      const isEmpty = tokens[place - 1] === (token === "}" ? "{" : "[");
+      const isEmpty = tokens[index - 1] === (token === "}" ? "{" : "[");
       written += isEmpty ? token : newLine(depth) + token;
     } else if (token === ",") {
       written += token + newLine(depth);
@@ -62,7 +62,7 @@ function isDocument(text) {
  * @returns {string}
  */
 export function visible(text) {
-  return text.split(/([\n\t])/).map((part, place) => (place % 2 ? part : plain(part))).join("");
+  return text.split(/([\n\t])/).map((part, index) => (index % 2 ? part : plain(part))).join("");
 }
 
 /**

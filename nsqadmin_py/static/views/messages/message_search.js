@@ -50,20 +50,20 @@ function found(parts, isBack) {
 }
 
 /**
- * The messages of all nsqds, the newest first: the last `wanted` of a search backwards, or the first ones.
- * @param {Part[]} parts @param {number} wanted @param {boolean} isBack
+ * The messages of all nsqds, the newest first: the last `requested` of a search backwards, or the first ones.
+ * @param {Part[]} parts @param {number} requested @param {boolean} isBack
  */
-export function shownOf(parts, wanted, isBack) {
-  const shown = found(parts, isBack).slice(0, wanted);
+export function shownOf(parts, requested, isBack) {
+  const shown = found(parts, isBack).slice(0, requested);
   return isBack ? shown : shown.reverse();
 }
 
 /**
- * The parts that may still have one of the `wanted` messages, those first that have been searched least.
- * @param {Part[]} parts @param {number} wanted @param {boolean} isBack @returns {Part[]}
+ * The parts that may still have one of the `requested` messages, those first that have been searched least.
+ * @param {Part[]} parts @param {number} requested @param {boolean} isBack @returns {Part[]}
  */
-export function unfinished(parts, wanted, isBack) {
-  const last = found(parts, isBack)[wanted - 1]?.timestamp;
+export function unfinished(parts, requested, isBack) {
+  const last = found(parts, isBack)[requested - 1]?.timestamp;
   const isBeyond = ({ reachedNs }) => last !== undefined && (isBack ? reachedNs <= last : reachedNs >= last);
   return parts.filter((part) => !part.isOver && !(part.reachedNs && isBeyond(part)))
     .sort((a, b) => a.searched - b.searched);
@@ -83,20 +83,20 @@ export function progressOf(parts) {
 export class MessageSearch {
   /**
    * @param {string} topic
-   * @param {{place: Record<string, string>, filters: Record<string, string>, isBack: boolean, wanted: number}} asked
+   * @param {{start: Record<string, string>, filters: Record<string, string>, isBack: boolean, requested: number}} asked
    * @param {string[]} nodes
-   * @param {(known: {parts: Part[], wanted: number, isBusy: boolean, message: string}) => void} onChange
+   * @param {(known: {parts: Part[], requested: number, isBusy: boolean, message: string}) => void} onChange
    */
   constructor(topic, asked, nodes, onChange) {
-    Object.assign(this, { topic, asked, onChange, wanted: 0, message: "" });
+    Object.assign(this, { topic, asked, onChange, requested: 0, message: "" });
     this.parts = nodes.map(begun);
     this.logs = new Map();
     this.abort = new AbortController();
   }
 
-  /** Goes on until so many messages are found. @param {number} wanted */
-  async run(wanted) {
-    this.wanted = wanted;
+  /** Goes on until this number of messages is found. @param {number} requested */
+  async run(requested) {
+    this.requested = requested;
     this.message = "";
     const { signal } = this.abort = new AbortController();
     this.notify(true);
@@ -120,13 +120,13 @@ export class MessageSearch {
   }
 
   next(asked) {
-    return unfinished(this.parts, this.wanted, this.asked.isBack).find((part) => !asked.has(part.node));
+    return unfinished(this.parts, this.requested, this.asked.isBack).find((part) => !asked.has(part.node));
   }
 
   async ask(part, signal) {
-    const { place, filters, isBack } = this.asked;
-    const next = part.cursor === null ? place : { [isBack ? "before" : "seq"]: part.cursor };
-    const limit = Math.min(Math.max(1, this.wanted - part.messages.length), MOST_IN_A_PAGE);
+    const { start, filters, isBack } = this.asked;
+    const next = part.cursor === null ? start : { [isBack ? "before" : "seq"]: part.cursor };
+    const limit = Math.min(Math.max(1, this.requested - part.messages.length), MOST_IN_A_PAGE);
     try {
       if (part.cursor !== null && !this.logs.has(part.node)) await this.measure(part.node, signal);
       const words = { ...next, ...filters, node: part.node, limit };
@@ -155,6 +155,6 @@ export class MessageSearch {
   }
 
   notify(isBusy) {
-    this.onChange({ parts: this.parts, wanted: this.wanted, isBusy, message: this.message });
+    this.onChange({ parts: this.parts, requested: this.requested, isBusy, message: this.message });
   }
 }

@@ -28,7 +28,7 @@ const STARTS = [
   { value: "earliest", label: "The oldest that are kept" },
 ];
 // Where a search begins, in the query of the address: only one of them.
-const NO_PLACE = { from: "", until: "", seq: "", before: "" };
+const NO_START = { from: "", until: "", seq: "", before: "" };
 const FILTER_HELP = "A JSON path is compared with =, !=, <, <=, >, >= or ~ (contains), as in $.items[*].sku ~ A1; alone, it " +
   "finds the messages that have it. Regular expressions are those of RE2.";
 const ALL = { value: "", label: "All" };
@@ -66,9 +66,9 @@ function Browser({ topic, live, query }) {
 /** What is asked, from the address. */
 function askedIn(query) {
   const start = startOf(query);
-  const place = start === "latest" || start === "earliest" ? { from: start } : { [start]: query[start] };
+  const from = start === "latest" || start === "earliest" ? { from: start } : { [start]: query[start] };
   const isBack = ["latest", "until", "before"].includes(start);
-  return { place, filters: filtersIn(query), isBack, wanted: Number(query.limit || FIRST_COUNT), node: query.node ?? "" };
+  return { start: from, filters: filtersIn(query), isBack, requested: Number(query.limit || FIRST_COUNT), node: query.node ?? "" };
 }
 
 /** The search for what the address asks, on the nsqds that have the topic when it begins; null until they are known. */
@@ -78,13 +78,13 @@ function useSearch(topic, asked, nodes) {
   useEffect(() => {
     if (!nodes) return undefined;
     search.current = new MessageSearch(topic, asked, nodes, setKnown);
-    search.current.run(asked.wanted);
+    search.current.run(asked.requested);
     return () => search.current.cancel();
   }, [topic, JSON.stringify(asked), nodes === null]);
   return { known, search: search.current };
 }
 
-// ---- what to look for
+// ---- what to search for
 
 function SearchForm({ query, nodes, isBusy }) {
   const [start, setStart] = useState(startOf(query));
@@ -92,10 +92,10 @@ function SearchForm({ query, nodes, isBusy }) {
   const submit = (event) => {
     event.preventDefault();
     const fields = new FormData(event.currentTarget);
-    const places = { latest: {}, earliest: { from: start } };
-    const place = places[start] ?? { [start]: isTime ? new Date(fields.get("time")).toISOString() : fields.get("number") };
+    const fixed = { latest: {}, earliest: { from: start } };
+    const chosen = fixed[start] ?? { [start]: isTime ? new Date(fields.get("time")).toISOString() : fields.get("number") };
     const words = { limit: fields.get("limit"), node: fields.get("node"), ...filtersIn(fields) };
-    setQuery({ ...NO_PLACE, ...place, ...words }, { push: true });
+    setQuery({ ...NO_START, ...chosen, ...words }, { push: true });
   };
   return html`<form class="section" aria-label="Messages to look for" onSubmit=${submit}>
     <div class="form-row">
@@ -147,13 +147,13 @@ function millis({ timestamp }) {
 }
 
 function Found({ topic, asked, known, search }) {
-  const { parts, wanted, isBusy, message } = known;
-  const { place, isBack } = asked;
-  const rows = shownOf(parts, wanted, isBack);
-  const more = wanted + asked.wanted;
+  const { parts, requested, isBusy, message } = known;
+  const { start, isBack } = asked;
+  const rows = shownOf(parts, requested, isBack);
+  const more = requested + asked.requested;
   const hasMore = !isBusy && (shownOf(parts, more, isBack).length > rows.length || unfinished(parts, more, isBack).length > 0);
   const goOn = hasMore ? () => search.run(more) : null;
-  const [back, forth] = [goTo(isBack ? null : place), goTo(isBack ? place : null)];
+  const [back, forth] = [goTo(isBack ? null : start), goTo(isBack ? start : null)];
   const failed = parts.filter((part) => part.error && !message);
   return html`<section class="section" aria-label="Messages found">
     ${message && html`<${Failed} message=${message} />`}
@@ -163,8 +163,8 @@ function Found({ topic, asked, known, search }) {
       <${Progress} parts=${parts} found=${rows.length} asked=${asked} isBusy=${isBusy} />
       <${More} text="Newer messages" onClick=${isBack ? forth : goOn} isBusy=${isBusy} />
       ${isBusy && html`<button type="button" class="button" onClick=${() => search.cancel()}>Cancel</button>`}
-      ${!isBusy && !message && unfinished(parts, wanted, isBack).length > 0 && html`<button type="button" class="button"
-        onClick=${() => search.run(wanted)}>Search on</button>`}
+      ${!isBusy && !message && unfinished(parts, requested, isBack).length > 0 && html`<button type="button" class="button"
+        onClick=${() => search.run(requested)}>Search on</button>`}
     </div>
     <${Table} caption="Messages found" captionHidden columns=${parts.length > 1 ? OF_SEVERAL : OF_ONE} rows=${rows}
       rowKey=${(row) => `${row.node} ${row.seq}`} empty=${isBusy ? "Searching …" : "No message found."}
@@ -174,12 +174,12 @@ function Found({ topic, asked, known, search }) {
   </section>`;
 }
 
-/** Goes to what is on the other side of a place; null where nothing is. */
-function goTo(place) {
+/** Goes to what is on the other side of a start; null where nothing is. */
+function goTo(start) {
   const other = { from: "until", until: "from", seq: "before", before: "seq" };
-  const [[key, value] = []] = Object.entries(place ?? {});
+  const [[key, value] = []] = Object.entries(start ?? {});
   if (!key || value === "latest" || value === "earliest") return null;
-  return () => setQuery({ ...NO_PLACE, [other[key]]: value }, { push: true });
+  return () => setQuery({ ...NO_START, [other[key]]: value }, { push: true });
 }
 
 function More({ text, onClick, isBusy }) {

@@ -17,7 +17,7 @@ import { usePages } from "../shared/pages.js";
 import { tombstone } from "../shared/questions.js";
 import { orderOf, searchedFor, SearchField } from "../shared/rows.js";
 import { NodeChannels, NodeClients } from "./node_clients.js";
-import { Dismiss, isAway, isSilent, isUnwell, NodeState, place, since, uptimeS, Version } from "./node_parts.js";
+import { Dismiss, isAway, isSilent, isUnwell, NodeState, since, uptimeS, Version, zoneText } from "./node_parts.js";
 import { Role, RoleBadge } from "./standbys.js";
 
 const CHARTED = [
@@ -160,7 +160,7 @@ function About({ node, timeS }) {
     ["Ports", `${node.tcp_port} (TCP), ${node.http_port} (HTTP)`],
     ["Version", html`<${Version} node=${node} />`],
     ...(node.project_version ? [["nsqd-py", plain(node.project_version)]] : []),
-    ["Zone, region", name(place(node) || "none given")],
+    ["Zone, region", name(zoneText(node) || "none given")],
     ["Health", html`<${Health} node=${node} />`],
     ["Started", html`${shownTime(node.start_time)}${upS !== null && `, ${age(upS)} ago`}`],
     ["Answers in", isSilent(node) ? "does not answer" : `${count(node.took_ms)} ms`],

@@ -35,16 +35,16 @@ const CHANNEL_COLUMNS = [
 
 /** @param {{node: string}} props */
 export function NodeChannels({ node }) {
-  const [{ sort, order, offset }, setPlace] = useState({ sort: "depth", order: "desc", offset: 0 });
+  const [{ sort, order, offset }, setPage] = useState({ sort: "depth", order: "desc", offset: 0 });
   const { head, rows, time } = useLive("channels", { node, sort, order, offset, limit: PAGE_ROWS });
   const total = time ? head.total : 0;
   return html`<section class="section half" aria-labelledby="node-channels">
     <h2 id="node-channels">Channels</h2>
     <${Table} caption="Channels of this nsqd" captionHidden columns=${CHANNEL_COLUMNS} rows=${rows}
       rowKey=${(row) => JSON.stringify([row.topic, row.channel])} sort=${sort} order=${order}
-      onSort=${(key, way) => setPlace({ sort: key, order: way, offset: 0 })} empty="It has no channels." />
+      onSort=${(key, way) => setPage({ sort: key, order: way, offset: 0 })} empty="It has no channels." />
     <${Pager} total=${total} offset=${offset} limit=${PAGE_ROWS} what="channels"
-      onPage=${(next) => setPlace({ sort, order, offset: next })} />
+      onPage=${(next) => setPage({ sort, order, offset: next })} />
   </section>`;
 }
 

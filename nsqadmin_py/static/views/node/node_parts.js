@@ -64,7 +64,7 @@ export function Version({ node }) {
 }
 
 /** Zone and region, as far as they are given. @returns {string} */
-export function place(node) {
+export function zoneText(node) {
   return [node.topology_zone, node.topology_region].filter(Boolean).join(", ");
 }
 

@@ -14,7 +14,7 @@ import { flowTiles } from "../shared/flow_tiles.js";
 import { counted } from "../shared/lost_messages.js";
 import { usePages } from "../shared/pages.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "../shared/rows.js";
-import { Dismiss, FailedLookups, isAway, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
+import { Dismiss, FailedLookups, isAway, isSilent, isUnwell, NodeState, uptimeS, Version, zoneText } from "./node_parts.js";
 import { hasRoles, lagCell, RoleBeside } from "./standbys.js";
 
 const SHOWN = ["in_flight", "message_rate", "finish_rate", "clients"];
@@ -51,7 +51,7 @@ const ROLE_FILTERS = new Map([
 const STATES = ["gone", "failed", "slow", "new", "unwell", "ok", "stopped"];
 const VALUES = new Map([
   ["state", (row) => STATES.indexOf(row.state === "ok" && isUnwell(row) ? "unwell" : row.state)],
-  ["place", place],
+  ["place", zoneText],
   ["lookups", (row) => row.lookups.length],
   ["uptime", (row) => -row.start_time],
   ["lag", (row) => row.lag_s ?? -1],
@@ -124,10 +124,10 @@ function List({ rows, timeS, query }) {
   const inOrder = valueOf ? sortedBy(found, valueOf, order) : sorted(found, sort, order);
   const { shown, pager } = usePages(inOrder, { what: "nsqds" });
   const minute = Math.floor(timeS / MINUTE_S);
-  const [hasPlaces, areRoles] = [rows.some(place), hasRoles(rows)];
+  const [hasZones, areRoles] = [rows.some(zoneText), hasRoles(rows)];
   const columns = useMemo(
-    () => columnsOf(minute * MINUTE_S, hasPlaces, areRoles),
-    [minute, hasPlaces, areRoles],
+    () => columnsOf(minute * MINUTE_S, hasZones, areRoles),
+    [minute, hasZones, areRoles],
   );
   return html`
     <${SearchField} label="Search nsqds" query=${query} found=${found.length} total=${rows.length}
@@ -156,14 +156,14 @@ function StateFilter({ chosen = "", hasRoles: areRoles }) {
 }
 
 function filtered(rows, query) {
-  const [, isWanted] = FILTERS.get(query.state) ?? ROLE_FILTERS.get(query.state) ?? FILTERS.get("");
+  const [, isSelected] = FILTERS.get(query.state) ?? ROLE_FILTERS.get(query.state) ?? FILTERS.get("");
   return rows.filter((row) => {
-    const texts = [row.node, row.hostname, row.broadcast_address, row.version, place(row), row.failure];
-    return isWanted(row) && searchedFor(query.search, ...texts);
+    const texts = [row.node, row.hostname, row.broadcast_address, row.version, zoneText(row), row.failure];
+    return isSelected(row) && searchedFor(query.search, ...texts);
   });
 }
 
-function columnsOf(timeS, hasPlaces, areRoles) {
+function columnsOf(timeS, hasZones, areRoles) {
   return [
     {
       key: "node", title: "nsqd", sortable: true,
@@ -180,7 +180,7 @@ function columnsOf(timeS, hasPlaces, areRoles) {
       key: "uptime", title: "Uptime", number: true, sortable: true,
       unit: "s", saved: (row) => upTimeOf(row, timeS), cell: (row) => minutesText(upTimeOf(row, timeS)),
     },
-    ...(hasPlaces ? [{ key: "place", title: "Zone, region", sortable: true, saved: place, cell: (row) => name(place(row)) }] : []),
+    ...(hasZones ? [{ key: "place", title: "Zone, region", sortable: true, saved: zoneText, cell: (row) => name(zoneText(row)) }] : []),
     ...(session().lookupds > 0 ? [LOOKUPS] : []),
   ];
 }

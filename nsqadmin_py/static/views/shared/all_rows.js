@@ -7,7 +7,7 @@ const AT_ONCE = 1000;
 
 /**
  * The rows that fit the words of a list, in its order. One that moves while they are read is there once.
- * @param {string} path @param {Record<string, any>} words  without a place in the list
+ * @param {string} path @param {Record<string, any>} words  without a position in the list
  * @param {(row: any) => string} keyOf
  * @returns {Promise<any[]>}
  */

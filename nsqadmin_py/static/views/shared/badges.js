@@ -1,4 +1,4 @@
-// What is worth a look in a row of topics or channels: a word each, never a colour alone.
+// What deserves attention in a row of topics or channels: a word each, never a colour alone.
 
 import { plain } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
@@ -14,7 +14,7 @@ export function isEphemeral(name) {
   return name.endsWith("#ephemeral");
 }
 
-/** True where there are metrics of what a view looks at. @param {{time: number, state: string}} live */
+/** True where there are metrics of what a view shows. @param {{time: number, state: string}} live */
 export function isKnown(live) {
   return live.time > 0 && live.state !== "gone";
 }

@@ -11,7 +11,7 @@ import { usePolled } from "./polling.js";
 const EVERY_MS = 10_000;
 const LABEL = "Depth over 10 min";
 
-/** @typedef {Store<Map<string, (number | null)[]>>} Lines  by topic and channel; rows look at it, and are not drawn again */
+/** @typedef {Store<Map<string, (number | null)[]>>} Lines  by topic and channel; rows read it, and are not drawn again */
 
 /** @param {{topic: string, channel?: string}} row */
 function keyOf({ topic, channel = "" }) {

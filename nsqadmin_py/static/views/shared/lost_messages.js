@@ -87,10 +87,10 @@ function ofClients(row) {
 }
 
 function ofLog(log) {
-  const kept = (log?.nodes ?? []).map((node) => node.answer).filter((answer) => answer?.files);
-  const messages = kept.reduce((sum, answer) => sum + messagesOf(answer), 0);
+  const retained = (log?.nodes ?? []).map((node) => node.answer).filter((answer) => answer?.files);
+  const messages = retained.reduce((sum, answer) => sum + messagesOf(answer), 0);
   if (!messages) return [];
-  const size = kept.reduce((sum, answer) => sum + answer.bytes, 0);
+  const size = retained.reduce((sum, answer) => sum + answer.bytes, 0);
   return [`the log of ${counted(messages, "message")} (${bytes(size)}) that channels could seek back to`];
 }
 

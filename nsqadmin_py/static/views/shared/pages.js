@@ -1,4 +1,4 @@
-// Long lists of which all rows are here, a page at a time. Which page, and the order, are kept while the view is drawn.
+// Long lists of which all rows are here, a page at a time. Which page, and the order, stay while the view is drawn.
 
 import { html, useState } from "../../lib/html.js";
 import { Pager, sorted } from "../../parts/table.js";
@@ -10,11 +10,11 @@ import { Pager, sorted } from "../../parts/table.js";
  * @returns {{shown: T[], pager: any}}  the rows of the page, and what turns it; no pager where one page is enough
  */
 export function usePages(rows, { what, limit = 50 }) {
-  const [wanted, setWanted] = useState(0);
+  const [requested, setRequested] = useState(0);
   const lastPage = Math.floor(Math.max(0, rows.length - 1) / limit) * limit;
-  const offset = Math.min(wanted, lastPage); // rows may have gone
-  const place = { total: rows.length, offset, limit, onPage: setWanted, what };
-  return { shown: rows.slice(offset, offset + limit), pager: html`<${Pager} ...${place} />` };
+  const offset = Math.min(requested, lastPage); // rows may have gone
+  const page = { total: rows.length, offset, limit, onPage: setRequested, what };
+  return { shown: rows.slice(offset, offset + limit), pager: html`<${Pager} ...${page} />` };
 }
 
 /**

@@ -1,10 +1,10 @@
-// What is not in a live view is asked for again and again, while somebody looks.
+// What is not in a live view is asked for again and again, while the tab is visible.
 
 import { explain } from "../../lib/api.js";
 import { useCallback, useEffect, useRef, useState } from "../../lib/html.js";
 
 /**
- * Calls `load` at once, every `everyMs`, and when the tab is looked at again; not while it is hidden, and never
+ * Calls `load` at once, every `everyMs`, and when the tab is visible again; not while it is hidden, and never
  * twice at a time. What it gave last stays while it fails, and until it answers for another `key`.
  * @param {string} key  of what is asked; a new one asks at once
  * @param {() => Promise<object>} load

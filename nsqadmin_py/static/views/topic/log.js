@@ -81,7 +81,7 @@ async function asked(topic) {
 
 function tilesOf(sums, timeS) {
   return [
-    { label: "Kept", value: count(sums.kept), title: "Messages on disk" },
+    { label: "Kept", value: count(sums.retained), title: "Messages on disk" },
     { label: "Not finished", value: count(sums.needed), title: "By at least one channel" },
     { label: "On disk", value: bytes(sums.bytes), note: counted(sums.files, "file") },
     {
@@ -128,9 +128,9 @@ function Health({ node }) {
 }
 
 function metadataOf(answer, timeS) {
-  const { earliestNs, kept, needed } = sumsOf([{ answer }]);
+  const { earliestNs, retained, needed } = sumsOf([{ answer }]);
   return [
-    ["Messages", `${count(kept)} kept, ${count(needed)} of them not finished`],
+    ["Messages", `${count(retained)} kept, ${count(needed)} of them not finished`],
     ["On disk", bytes(answer.bytes)],
     ["Oldest message", earliestNs ? `${timeText(earliestNs)} (${age(timeS - earliestNs / 1e9)})` : "none"],
     ["Message numbers", `from ${count(answer.earliest_seq)}; the next one is ${count(answer.next_seq)}`],
@@ -141,10 +141,10 @@ function metadataOf(answer, timeS) {
 function settingsOf(answer) {
   if (answer.retention_ns === undefined) return [];
   const { retention_ns: ns, retention_bytes: size, max_topic_bytes: most, max_disk_bytes: mostOfAll } = answer;
-  const kept = [ns && `for ${duration(ns)}`, size && `the newest ${bytes(size)}`].filter(Boolean);
+  const limitTexts = [ns && `for ${duration(ns)}`, size && `the newest ${bytes(size)}`].filter(Boolean);
   const limits = [most && `${bytes(most)} for this topic`, mostOfAll && `${bytes(mostOfAll)} for all`].filter(Boolean);
   return [
-    ["Retention", kept.length ? `finished ones stay ${kept.join(", and ")}` : "files go when all in them is finished"],
+    ["Retention", limitTexts.length ? `finished ones stay ${limitTexts.join(", and ")}` : "files go when all in them is finished"],
     ["Size limits", limits.join(", ") || "none but the disk"],
     ["Free on the disk", bytes(answer.free_disk_bytes)],
     ["Durability", syncText(answer)],

@@ -1,4 +1,4 @@
-// The files of a log over time: how much of each is needed, and how much is only kept.
+// The files of a log over time: how much of each is needed, and how much is only retained.
 
 import { bytes, count, timeText } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
@@ -28,12 +28,12 @@ export function LogBar({ files, extent, label }) {
 
 function Block({ file, x, width, needed }) {
   const height = needed * HEIGHT;
-  const place = { x: x * WIDTH, width: width * WIDTH };
+  const extent = { x: x * WIDTH, width: width * WIDTH };
   return html`
     <g>
       <title>${describe(file)}</title>
-      <rect class=${file.sparse ? "sparse" : "kept"} ...${place} y="0" height=${HEIGHT} />
-      <rect class="needed" ...${place} y=${HEIGHT - height} height=${height} />
+      <rect class=${file.sparse ? "sparse" : "kept"} ...${extent} y="0" height=${HEIGHT} />
+      <rect class="needed" ...${extent} y=${HEIGHT - height} height=${height} />
     </g>
   `;
 }

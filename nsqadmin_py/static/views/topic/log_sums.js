@@ -2,7 +2,7 @@
 
 /**
  * @param {{answer?: object}[]} logs
- * @returns {{kept: number, needed: number, bytes: number, files: number, earliestNs: number | null}}
+ * @returns {{retained: number, needed: number, bytes: number, files: number, earliestNs: number | null}}
  */
 export function sumsOf(logs) {
   const answers = logs.map((log) => log.answer).filter((answer) => answer?.files);
@@ -10,7 +10,7 @@ export function sumsOf(logs) {
   const sum = (rows, key) => rows.reduce((total, row) => total + row[key], 0);
   const earliest = answers.map(earliestOf).filter(Boolean);
   return {
-    kept: sum(files, "message_count"),
+    retained: sum(files, "message_count"),
     needed: sum(files, "live_count"),
     bytes: sum(answers, "bytes"),
     files: files.length,

@@ -41,7 +41,7 @@ export function PublishDialog({ topic, nodes, copy, onClose }) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.current.requestSubmit();
   };
   const [target, setTarget] = useState(topic);
-  const places = usePlaces(topic, target, nodes);
+  const nsqds = useNsqdOptions(topic, target, nodes);
   const given = useMemo(() => (copy ? editable(copy.body) : {}), [copy]);
   const title = copy ? `Publish ${plain(copy.id)} again` : `Publish to ${plain(topic)}`;
   return html`<${Dialog} title=${title} onClose=${onClose} wide>
@@ -55,7 +55,7 @@ export function PublishDialog({ topic, nodes, copy, onClose }) {
         <${FormField} name="form" label="Format" type="select" options=${FORMS} value=${given.form} />
         <${FormField} name="defer_ms" label="Defer (ms)" type="number" min="0" max=${LONGEST_DEFER_MS}
           placeholder="0" />
-        <${FormField} name="node" label="nsqd" type="select" options=${places} />
+        <${FormField} name="node" label="nsqd" type="select" options=${nsqds} />
       </div>
       <p class=${result.isWrong ? "wrong" : "muted"} role="status">${result.text}</p>
       <div class="dialog-buttons">
@@ -82,11 +82,11 @@ function editable(body) {
 }
 
 /** The nsqds to choose from. Who has the topic is known of the one that the dialog was opened for. */
-function usePlaces(topic, target, nodes) {
+function useNsqdOptions(topic, target, nodes) {
   const { data } = usePolled("nodes", () => get("/nodes"), 0);
   const { data: own } = usePolled(topic, async () => (nodes ? {} : get(at("topics", topic))), 0);
   const having = nodes ?? own?.rows.filter((row) => !row.channel).map((row) => row.node);
-  return [ANY, ...placesOf(data?.rows ?? [], target === topic ? having : null)];
+  return [ANY, ...nsqdOptions(data?.rows ?? [], target === topic ? having : null)];
 }
 
 /**
@@ -94,10 +94,10 @@ function usePlaces(topic, target, nodes) {
  * @param {string[] | null | undefined} having  those that have the topic, which come first; null: not known
  * @returns {{value: string, label: string}[]}
  */
-export function placesOf(rows, having) {
-  const places = rows.filter((row) => !row.standby && row.state !== "gone");
+export function nsqdOptions(rows, having) {
+  const serving = rows.filter((row) => !row.standby && row.state !== "gone");
   const lacks = ({ node }) => Boolean(having && !having.includes(node));
-  return [...places.filter((row) => !lacks(row)), ...places.filter(lacks)].map((row) => {
+  return [...serving.filter((row) => !lacks(row)), ...serving.filter(lacks)].map((row) => {
     const note = row.state === "failed" ? " (does not answer)" : lacks(row) ? " (creates the topic there)" : "";
     return { value: row.node, label: row.node + note };
   });
