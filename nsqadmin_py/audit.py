@@ -22,7 +22,7 @@ from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs.daemon_log import Log
 
 _MOST_WAITING = 1000
-_PLACES = ("topic", "channel", "node")
+_SUBJECT = ("topic", "channel", "node")
 # Keys of notifications that are omitted if they are empty.
 _OMITTED = ("channel", "node", "user")
 
@@ -35,7 +35,7 @@ class AuditLog:
     """
 
     def __init__(self, options: NsqadminOptions, log: Log, access: AccessRights, file: HistoryFile) -> None:
-        """The trail is kept next to `file`."""
+        """The trail is saved next to `file`."""
         self.trail = AuditTrail()
         self._saved = SavedDocument(file, ".audit", self.trail.dump)
         self._log = log
@@ -57,7 +57,7 @@ class AuditLog:
         while True:
             document = self._waiting.get()
             try:
-                self._log.of_clients.info("POSTing notification to %s", self._webhook.place)
+                self._log.of_clients.info("POSTing notification to %s", self._webhook.origin)
                 self._webhook.post(document)
             except (WebhookError, ValueError) as error:
                 self._log.of_clients.error("failed to POST notification - %s", error)
@@ -81,8 +81,8 @@ class AuditLog:
             self._access.name_for_log(request),
             self._access.is_identified(request),
             peer_of(request.environ),
-            **{name: given.get(name, "") for name in _PLACES},
-            details={name: value for name, value in given.items() if name not in _PLACES},
+            **{name: given.get(name, "") for name in _SUBJECT},
+            details={name: value for name, value in given.items() if name not in _SUBJECT},
             state=state,
             result=result,
         )

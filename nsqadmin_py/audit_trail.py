@@ -13,7 +13,7 @@ from typing import Any
 from nsqadmin_py.permissions import Scope
 from nsqd_py.cluster.values import flag_in, rows_in, text_in
 
-# The most actions that are kept. Older ones are only in the log.
+# The most actions that are saved. Older ones are only in the log.
 MOST_ENTRIES = 2000
 _MOST_CHARACTERS = 200  # of each text
 _MOST_OF_RESULT = 500

@@ -10,7 +10,7 @@ from typing import TypeVar
 from nsqadmin_py.go_json import topic_stats
 from nsqadmin_py.refusals import NotThere
 from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
-from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers, place_of
+from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers, shown_address
 from nsqd_py.cluster.values import Statistics, rows_in, text_in, texts_in
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
 from nsqd_py.runtime.threads import in_slices
@@ -102,7 +102,7 @@ class ClusterInfo:
         if not self.lookupds:
             return list(self._ask("nsqd", self.nsqds, self._node).values())
         named = self._named_by_lookupds("/nodes", {})
-        return merged_producers({place_of(lookupd): nodes for lookupd, nodes in named.items()})
+        return merged_producers({shown_address(lookupd): nodes for lookupd, nodes in named.items()})
 
     def producers_of(self, topic: str) -> list[Statistics]:
         """Return the nsqds that have a topic."""
@@ -120,7 +120,7 @@ class ClusterInfo:
 
         answers = self._ask("nsqlookupd", self.lookupds, ask)
         crowded = [lookupd for lookupd, nodes in answers.items() if len(nodes) >= MOST_NSQDS]
-        self.errors += [UpstreamError(TOO_MANY_NSQDS, place_of(lookupd)) for lookupd in crowded]
+        self.errors += [UpstreamError(TOO_MANY_NSQDS, shown_address(lookupd)) for lookupd in crowded]
         return answers
 
     def _node(self, nsqd: str) -> Statistics:
@@ -131,7 +131,7 @@ class ClusterInfo:
         names = self._topics_of(nsqd, {"format": "json", "topic": topic, "include_clients": "false"})
         if topic not in names:
             return None
-        return producer_of_info(self.upstream.get(nsqd, "/info"), names, place_of(nsqd))
+        return producer_of_info(self.upstream.get(nsqd, "/info"), names, shown_address(nsqd))
 
     def _topics_of(self, nsqd: str, query: Names) -> list[str]:
         return [

@@ -29,7 +29,7 @@ _LONGEST_PAUSE_S = 60.0
 class ProblemWebhook:
     """Sends reports one after the other, and again until the receiver takes them, from `open` to `close`.
 
-    What the receiver knows is kept next to the history, so that a restart repeats nothing and forgets no end.
+    What the receiver knows is saved next to the history, so that a restart repeats nothing and forgets no end.
     """
 
     def __init__(self, options: NsqadminOptions, log: Log, file: HistoryFile) -> None:
@@ -140,7 +140,7 @@ class ProblemWebhook:
         return document
 
     def _page_of(self, problem: Problem) -> str:
-        """Return the address of the page that shows the place of a problem."""
+        """Return the address of the page that shows what a problem is about."""
         words: list[str] = []
         if problem.topic and problem.topic != THE_OTHERS:
             words = ["topics", problem.topic, problem.channel]

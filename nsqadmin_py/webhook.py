@@ -43,9 +43,9 @@ class Webhook:
         return bool(self._url)
 
     @property
-    def place(self) -> str:
+    def origin(self) -> str:
         """Return scheme, host and port of the URL, for logs. Raises ValueError if it is not a URL."""
-        return parse_url(self._url).place
+        return parse_url(self._url).origin
 
     def post(self, document: Any) -> None:
         """Send a document, and return after an answer with a status from 200 to 299. Raises WebhookError."""
@@ -63,7 +63,7 @@ class Webhook:
                 raise WebhookError(f"got response {error.status}", error.status) from None
         except HttpClientError as error:
             raise WebhookError(
-                f"{url.place}: {_without_secrets(str(error), url)}",
+                f"{url.origin}: {_without_secrets(str(error), url)}",
                 is_unclear=not isinstance(error, Unreachable),
             ) from None
 

@@ -30,22 +30,22 @@ def missing_package(module: str, extra: str) -> str:
 
 
 def bug_number(bug: BaseException) -> str:
-    """Return a number of six hexadecimal digits for the kind of a bug, and the place in the code that raised it.
+    """Return a number of six hexadecimal digits for the kind of a bug, and the line of code that raised it.
 
     The same bug has the same number each time, so that a log that repeats few of its lines has the number of each.
     """
-    place = bug.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
+    level = bug.__traceback__
+    while level is not None and level.tb_next is not None:
+        level = level.tb_next
+    where = f"{level.tb_frame.f_code.co_filename}:{level.tb_lineno}" if level is not None else ""
     return f"{crc32(f'{type(bug).__qualname__} {where}'.encode()) & 0xFFFFFF:06x}"
 
 
 class InternalError(OSError):
-    """What clients are told of a bug: a sentence with its number, and not a word of Python.
+    """What clients learn of a bug: a sentence with its number, and not a word of Python.
 
     The log has a line with the same number and the traceback; see `nsqd_py.runtime.logs.bugs`. It is an OSError, as it stands
-    in the place of the result of a write or a read. It does not hold the bug, whose frames may hold messages.
+    instead of the result of a write or a read. It does not hold the bug, whose frames may hold messages.
     """
 
     def __init__(self, bug: BaseException) -> None:

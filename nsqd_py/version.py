@@ -17,7 +17,7 @@ def version_string(program: str) -> str:
     """Return `nsqd v1.3.0 (built w/nsqd-py-1.0.0rc1-python3.11.7)`, for `--version`, the first log line and /stats.
 
     Go's programs print `nsqd v1.3.0 (built w/go1.21.5)`. Scripts that parse this line find the release of NSQ in the
-    same place; the version of this project is in the parentheses. Programs expect only [a-z0-9.-] there. The wheel with
+    same position; the version of this project is in the parentheses. Programs expect only [a-z0-9.-] there. The wheel with
     compiled modules adds `-compiled`.
     """
     python = ".".join(str(part) for part in sys.version_info[:3])

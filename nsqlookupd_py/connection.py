@@ -42,7 +42,7 @@ class Removal:
         for number, removed in enumerate(self._steps, start=1):
             if removed:
                 log_change(self._log, self._peer, "UNREGISTER", removed)
-            if removed is None or number == STEPS_AT_ONCE:  # a step that removes nothing has looked at many
+            if removed is None or number == STEPS_AT_ONCE:  # a step that removes nothing has examined many
                 return True
         return False
 

@@ -309,7 +309,7 @@ class Registry:
         return channel in self._known(topic).channels
 
     def _known(self, topic: str) -> Topic:
-        """Return a topic to look at; an empty one if it is unknown."""
+        """Return a topic to read; an empty one if it is unknown."""
         return self._topics.get(topic) or Topic()
 
     def _producers(self, topic: str, channel: str = "") -> Collection[Peer]:

@@ -148,7 +148,7 @@ def grouped(listed: Iterable[Listed], more: Mapping[str, int]) -> list[tuple[str
 
 
 def listed_json(entry: Listed) -> Json:
-    """Return a problem with its place, since when, and what to do."""
+    """Return a problem with what it is about, since when, and what to do."""
     kind = KINDS[entry.problem.kind]
     return {
         **_named(entry, "kind", "text", "topic", "channel", "node", "cause"),
@@ -174,7 +174,7 @@ def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
         "is_since_exact": first.is_exact,
         "cause": cause,
         "count": len(entries) + more,
-        "places": _places(entries, more),
+        "places": _subjects(entries, more),
         "problems": [_named(entry, "topic", "channel", "node", "text") for entry in entries[:MOST_NAMED]],
     }
 
@@ -184,7 +184,7 @@ def _named(entry: Listed, *names: str) -> Json:
     return {name: getattr(entry.problem, name) for name in names}
 
 
-def _places(entries: list[Listed], more: int) -> str:
+def _subjects(entries: list[Listed], more: int) -> str:
     """Return "127 channels of 43 topics", or the number of topics, nsqds or nsqlookupds."""
     least = "at least " if more else ""
     channels = {(entry.problem.topic, entry.problem.channel) for entry in entries}

@@ -3,7 +3,7 @@
 A report stands for a state that the receiver must know, not for an event: what began and ended while the
 receiver was away is not reported, and a problem that comes back before its end was reported is the same one.
 
-A problem has not ended because nobody can see it: while an nsqd that it was about does not answer, it goes
+A problem has not ended because no one can see it: while an nsqd that it was about does not answer, it goes
 on.
 """
 
@@ -32,7 +32,7 @@ THE_OTHERS = "*"
 _MOST_NODES = 100
 # As long as a dedup_key of PagerDuty may be.
 _MOST_KEY_CHARACTERS = 255
-_FIELDS = ("kind", "text", "topic", "channel", "node")  # of a problem that is kept
+_FIELDS = ("kind", "text", "topic", "channel", "node")  # of a problem that is saved
 # They are about an nsqd that does not answer.
 _OF_SILENT_NODES = ("node_failed", "node_gone", "node_slow", "node_stopped")
 
@@ -59,12 +59,12 @@ class Known:
 
     @property
     def may_be_open(self) -> bool:
-        """True if the receiver must be told the end."""
+        """True if the receiver must get the end."""
         return self.is_reported or self.is_unclear
 
 
 class Report(NamedTuple):
-    """What the receiver must be told about a problem; `event` is BEGAN or ENDED."""
+    """What the receiver must get about a problem; `event` is BEGAN or ENDED."""
 
     event: str
     known: Known
@@ -114,7 +114,7 @@ class ProblemReports:
         self._note_absence(attention, memory)
 
     def _note_absence(self, attention: Attention, memory: NodeMemory) -> None:
-        """Forget problems that were not reported, and keep those that nobody can see now."""
+        """Forget problems that were not reported, and keep those that no one can see now."""
         away = [known for known in memory.nodes.values() if known.is_silent or known.is_gone]
         silent = {known.address for known in away if not known.has_left}
         for key, known in list(self._known.items()):
@@ -142,7 +142,7 @@ class ProblemReports:
         is_cut_off = more.get(kind, 0) > 0  # the list has not all problems of its kind
         return is_cut_off or (kind not in _OF_SILENT_NODES and not silent.isdisjoint(known.nodes))
 
-    # ---- what the receiver must be told
+    # ---- what the receiver must get
 
     def due(self) -> list[Report]:
         """Return the reports that the receiver has not got, in the order of the problems' beginnings."""

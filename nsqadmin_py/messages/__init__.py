@@ -5,5 +5,5 @@ json_path   a small language for values in JSON
 log_search  reads the log of one nsqd, and keeps the matching messages
 
 Threads
-LogSearch  a thread looks at one answer while the greenlet of the request waits
+LogSearch  a thread reads one answer while the greenlet of the request waits
 """

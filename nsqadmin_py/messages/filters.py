@@ -10,7 +10,7 @@ import orjson
 from nsqadmin_py.messages.json_path import MOST_CHARACTERS, BadFilter, parse_json_path
 from nsqd_py.settings.regex import BadExpression, compiled
 
-# The beginning of a body, in which an expression is looked for.
+# The beginning of a body, in which an expression is searched for.
 MOST_MATCHED_BYTES = 256 * 1024
 # Larger bodies are not parsed as JSON.
 MOST_PARSED_BYTES = 1024 * 1024
@@ -34,7 +34,7 @@ class MessageFilter:
             self._tests.append(_path_test(path))
 
     def may_match(self, bodies: bytes) -> bool:
-        """False if no part of these bytes can match: a text is looked for in a whole batch at once."""
+        """False if no part of these bytes can match: a text is searched for in a whole batch at once."""
         return self._text in bodies
 
     def matches(self, body: bytes) -> bool:

@@ -96,11 +96,11 @@ class LogPage:
 
     messages         the requested messages, see `rows.shown`, with `seq`, and `due` if they were deferred
     next_seq         where the search goes on
-    prev_seq         where a search backwards goes on: it has looked at all messages from this number on
-    searched_count   messages that were looked at
-    first_timestamp  publish time of the first message that was looked at, or of the first row of a search
+    prev_seq         where a search backwards goes on: it has examined all messages from this number on
+    searched_count   messages that were examined
+    first_timestamp  publish time of the first message that was examined, or of the first row of a search
                      backwards that found enough; None if there is none
-    last_timestamp   publish time of the last message that was looked at; None if none was
+    last_timestamp   publish time of the last message that was examined; None if none was
     is_end           True if the log has nothing more
     is_start         True if a search backwards has come to the first message of the log
     """
@@ -118,7 +118,7 @@ class LogPage:
 class LogSearch:
     """A search from a position of the log on. It ends with `limit` messages, a late source, or the log.
 
-    is_over  True if it has looked at all messages before the number `end`
+    is_over  True if it has examined all messages before the number `end`
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class LogSearch:
                     return
 
     def _take(self, batch: Batch) -> bool:
-        """Look at the messages of a batch. Return False if the search is over."""
+        """Examine the messages of a batch. Return False if the search is over."""
         page = self.page
         first = max(0, page.next_seq - batch.first_seq)
         after = min(batch.count, self._end - batch.first_seq)
@@ -183,7 +183,7 @@ class LogSearch:
         return not (self.is_over or self._source.is_late())
 
     def _pass(self, batch: Batch, index: int, count: int) -> None:
-        """Note that `count` messages before this one of the batch were looked at."""
+        """Note that `count` messages before this one of the batch were examined."""
         page = self.page
         page.searched_count += count
         page.next_seq = batch.first_seq + index

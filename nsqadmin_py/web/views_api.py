@@ -38,7 +38,7 @@ from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 
 _VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "offset", "limit", "only")
 _KNOWN_METRICS = {*METRICS, *LATENCIES, *LAGS}
-# The most different permissions of users whose views are kept; those that were not used for longest are made
+# The most different permissions of users whose views are cached; those that were not used for longest are made
 # again.
 _MOST_SCOPES = 100
 _VIEWS_WITH_LINES = ("topics", "channels", "topic")

@@ -18,7 +18,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.connection import HttpConnection
-from nsqd_py.net.http.encoding import PREPARED, in_place_of
+from nsqd_py.net.http.encoding import PREPARED, replacement_for
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls_options import TLS_REQUIRED
 from nsqd_py.protocol.batch import SIZE_BYTES
@@ -117,7 +117,7 @@ class PublishingConnection(HttpConnection[Broker]):
         """Replace an OK in the output buffer: the write of its message failed, or a limit is reached."""
         if not self.closed:
             reply = answers.failure(HttpError(503, f"PUB_FAILED: {error.strerror or error}"))
-            self.early.replace(ticket, lambda answer: in_place_of(answer, reply))
+            self.early.replace(ticket, lambda answer: replacement_for(answer, reply))
 
 
 def recognise_head(head: bytes) -> Publish | None:

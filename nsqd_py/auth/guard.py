@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_REMEMBERED = 1024
 # An authorization may be valid for days. An alarm keeps its client in memory until it rings, even after a disconnect,
 # so it rings at least this often.
-LOOK_EVERY_NS = 60 * SECOND_NS
+CHECK_EVERY_NS = 60 * SECOND_NS
 # While no auth server answers, a subscription lasts as much longer as its authorization was valid, within these limits.
 SHORTEST_GRACE_S = 10
 LONGEST_GRACE_S = 60
@@ -79,7 +79,7 @@ class AuthGuard:
         self._servers = servers
         self._renewals = renewals
         self._clock = clock
-        self._alarm = alarms.alarm(self._look)
+        self._alarm = alarms.alarm(self._check_expiry)
         self._expires_ns = 0
         self._secret = b""
         self._authorization: Authorization | None = None
@@ -185,14 +185,14 @@ class AuthGuard:
         self._permitted.clear()
         now_ns = self._clock()
         self._expires_ns = now_ns + found.ttl_s * SECOND_NS
-        self._look(now_ns)
+        self._check_expiry(now_ns)
         if self._subscription is not None and not found.permits(*self._subscription):
             raise _unauthorized("SUB", *self._subscription)
 
-    def _look(self, now_ns: int) -> None:
+    def _check_expiry(self, now_ns: int) -> None:
         """Forget all permissions if the authorization has expired, and renew that of a consumer; set the next alarm."""
         if now_ns < self._expires_ns:
-            self._alarm.set(min(self._expires_ns, now_ns + LOOK_EVERY_NS))
+            self._alarm.set(min(self._expires_ns, now_ns + CHECK_EVERY_NS))
             return
         self._is_fresh = False
         self._permitted.clear()

@@ -96,7 +96,7 @@ class AuthServers:
             except (HttpClientError, BadAuthAnswer) as error:
                 status = error.status if isinstance(error, BadStatus) else 0
                 is_refusal |= 400 <= status < 500 and status not in _TRY_LATER
-                failures.append(f"failed to auth against {self._urls[address].place} - {error}")
+                failures.append(f"failed to auth against {self._urls[address].origin} - {error}")
         reason = "; ".join(failures)
         if is_refusal:
             self.failures.reason = ""

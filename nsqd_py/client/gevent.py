@@ -100,7 +100,7 @@ class WaitLock(GreenletLock):
     """A lock whose time-outs are no exceptions.
 
     Ctrl-C at the wrong step leaves a time-out of gevent behind, which is raised later, wherever the greenlet is then. A
-    timer that is left behind here wakes nobody.
+    timer that is left behind here wakes no one.
     """
 
     __slots__ = ()
@@ -164,7 +164,7 @@ class Greenlets(Backend):
 
     def yield_if_due(self) -> None:
         if monotonic() > self._slice_ends_s:
-            # `sleep(0)` may return 50 times before the loop looks at its sockets; a timer returns after it.
+            # `sleep(0)` may return 50 times before the loop polls its sockets; a timer returns after it.
             timer = self._hub.loop.timer(0.0)
             try:
                 self._hub.wait(timer)

@@ -96,7 +96,7 @@ def _negotiated(fields: dict[str, Any]) -> Negotiated:
     fields["deflate_level"] = min(max(fields["deflate_level"], 1), 9)  # zlib takes no other
     for name in ("msg_timeout", "max_msg_timeout"):
         fields[f"{name}_s"] = fields.pop(name) / _SECOND_MS
-    # 0 is no limit, and no other one can be negative: the protocol's defaults take their place.
+    # 0 is no limit, and no other one can be negative: the protocol's defaults replace them.
     return Negotiated(
         **{name: value for name, value in fields.items() if isinstance(value, bool) or value > 0}
     )
@@ -165,7 +165,7 @@ class ClientSession:
         return raw
 
     def end(self) -> bytes:
-        """Return the output, and the bytes that tell nsqd that nothing follows."""
+        """Return the output, and the bytes that say to nsqd that nothing follows."""
         self._encode_output()
         if self._layer is not None:
             self._raw_output.append(self._layer.end())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from nsqd_py.client.blocking.http_requests import NoAnswer, get, login_header
 from nsqd_py.client.lookup import lookup_headers
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.cluster.admin_client import AdminClient, Answer, place_of
+from nsqd_py.cluster.admin_client import AdminClient, Answer, shown_address
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http import BadStatus, HttpClientError, Url, split_url
 
@@ -41,7 +41,7 @@ class HttpAccess(AdminClient):
         headers = self.headers_for(join_address(url.host, url.port)) if url.is_secure else {}
         limits = self.answer_s, self.max_answer_bytes
         try:
-            received = get(f"{url.place}{url.path}", headers, self.client, *limits, step_s=self.timeout_s)
+            received = get(f"{url.origin}{url.path}", headers, self.client, *limits, step_s=self.timeout_s)
         except NoAnswer as error:
             raise HttpClientError(str(error)) from error
         answer.note_headers(received.headers)
@@ -93,4 +93,4 @@ class HttpAccess(AdminClient):
 
 def servers_in(addresses: Iterable[str]) -> frozenset[str]:
     """Return addresses without logins, such as https://a:4152, as `HttpAccess.named` has them."""
-    return frozenset(place_of(address).lower() for address in addresses)
+    return frozenset(shown_address(address).lower() for address in addresses)

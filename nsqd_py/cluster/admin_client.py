@@ -111,7 +111,7 @@ class AdminClient:
         try:
             url = self.parse_url(f"{scheme}{address}{path}{'?' if query else ''}{urlencode(query)}")
         except ValueError as error:  # an nsqlookupd may name an invalid address
-            raise UpstreamError(str(error), place_of(address)) from error
+            raise UpstreamError(str(error), shown_address(address)) from error
         asked = address
         try:
             try:
@@ -120,13 +120,13 @@ class AdminClient:
                 secure_url = self.https_instead(address, url, refusal)
                 if secure_url is None:
                     raise
-            url, asked = secure_url, secure_url.place
+            url, asked = secure_url, secure_url.origin
             return send(url)
         except BadStatus as error:
             text = f"got response {error.status} {error.reason} {quote(error.body[:_SHOWN_BYTES])}"
             raise UpstreamError(text, "", error.status, error.body, asked) from error
         except HttpClientError as error:
-            raise UpstreamError(str(error), f"{method} {url.place}{path}") from error
+            raise UpstreamError(str(error), f"{method} {url.origin}{path}") from error
 
 
 def parsed(address: str, body: bytes, pace: Pace = iter) -> Any:
@@ -134,9 +134,9 @@ def parsed(address: str, body: bytes, pace: Pace = iter) -> Any:
     try:
         return load_foreign_json(body, pace)
     except ValueError as error:
-        raise UpstreamError(str(error), place_of(address)) from error
+        raise UpstreamError(str(error), shown_address(address)) from error
 
 
-def place_of(address: str) -> str:
+def shown_address(address: str) -> str:
     """Return the address as texts show it, without a user and password."""
     return address.rpartition("@")[2].removeprefix("https://").removeprefix("http://")

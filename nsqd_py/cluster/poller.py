@@ -38,7 +38,7 @@ from nsqd_py.cluster.upstream import (
     ask_all,
     named_producers,
     parsed,
-    place_of,
+    shown_address,
 )
 from nsqd_py.cluster.values import Statistics, texts_in
 from nsqd_py.protocol import MAGIC_V2
@@ -128,9 +128,9 @@ class ClusterPoller:
         self._query = {name: value for name, value in asked.items() if value}
         self._query |= {"include_clients": "false", "include_mem": "false"}
         self._drops_unlisted = False
-        self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqd_addresses}
+        self._nsqds = {shown_address(nsqd): nsqd for nsqd in nsqd_addresses}
         self._lookups: dict[str, Question] = {}
-        self._told: dict[
+        self._reported: dict[
             str, list[Statistics]
         ] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
         self._shared: dict[str, dict[str, SharedAddress]] = {}  # keyed by nsqlookupd
@@ -178,11 +178,11 @@ class ClusterPoller:
         for gone in self._lookups.keys() - requested.keys():
             self._drops_unlisted = True
             self._lookups.pop(gone).close()
-            self._told.pop(gone, None)
+            self._reported.pop(gone, None)
             self._digests.pop(gone, None)
             self._shared.pop(gone, None)
             self._departed.pop(gone, None)
-            self.cluster.failed_lookups.pop(place_of(gone), None)
+            self.cluster.failed_lookups.pop(shown_address(gone), None)
         for address in requested:
             if address not in self._lookups:
                 self._lookups[address] = Question(partial(self._ask_lookupd, address), self._clock)
@@ -204,17 +204,17 @@ class ClusterPoller:
         limit_s = None if waits_for_all else min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
         if self._lookups:
             self._ask(self._lookups.values(), limit_s)
-            self.cluster.unheard_lookups = len(self._lookups.keys() - self._told.keys())
+            self.cluster.unheard_lookups = len(self._lookups.keys() - self._reported.keys())
             reported = {
                 http_address(node): node
                 for node in merged_producers(
-                    {place_of(lookupd): in_slices(nodes) for lookupd, nodes in self._told.items()}
+                    {shown_address(lookupd): in_slices(nodes) for lookupd, nodes in self._reported.items()}
                 )
             }
         else:
-            reported = {address: self._told.get(address, [{}])[0] for address in self._nsqds}
+            reported = {address: self._reported.get(address, [{}])[0] for address in self._nsqds}
         self.cluster.heard_lookups = tuple(
-            place_of(lookupd) for lookupd in self._told if lookupd in self._lookups
+            shown_address(lookupd) for lookupd in self._reported if lookupd in self._lookups
         )
         self.cluster.departed = frozenset().union(*self._departed.values()) - reported.keys()
         self.cluster.shared = {
@@ -251,7 +251,7 @@ class ClusterPoller:
             question.prompt_rounds = 0 if question.is_late else question.prompt_rounds + 1
 
     def add_standbys(self, addresses: Iterable[str]) -> None:
-        """Ask these standbys too. A primary that is gone cannot tell where they are."""
+        """Ask these standbys too. A primary that is gone cannot say where they are."""
         self._standbys |= {address: producer_of_info({}, (), address) for address in addresses}
 
     def _find_standbys(self, reported: dict[str, Statistics]) -> None:
@@ -314,19 +314,19 @@ class ClusterPoller:
     # ---- questions; each runs in a greenlet of its own
 
     def _ask_lookupd(self, address: str) -> None:
-        lookup = place_of(address)
+        lookup = shown_address(address)
         try:
             with self._upstream.answer() as answer:
                 body = self._listing(answer, address)
                 if self._digests.get(address) != hash(body):
                     document = parsed(address, body, in_slices)
                     rows = named_producers(address, document)
-                    self._told[address] = [_told(row) for row in rows]
+                    self._reported[address] = [_reported(row) for row in rows]
                     self._shared[address] = shared_addresses(rows)
                     self._departed[address] = departed_in(document)
                     self._digests[address] = hash(body)
             self.cluster.failed_lookups.pop(lookup, None)
-            if len(self._told[address]) >= MOST_NSQDS:
+            if len(self._reported[address]) >= MOST_NSQDS:
                 self.cluster.failed_lookups[lookup] = TOO_MANY_NSQDS
         except UpstreamError as error:
             self.cluster.failed_lookups[lookup] = error.reason
@@ -409,10 +409,10 @@ class ClusterPoller:
             if not has_address:
                 self._standbys[address] = self._info_of(address, address)
         elif not self._lookups:
-            is_unknown = not self._told.get(address) or node.failure
+            is_unknown = not self._reported.get(address) or node.failure
             if (self.asks_info and is_unknown) or (node.role is not None and not has_address):
-                self._told[address] = [self._info_of(self._nsqds[address], address)]
-                self.cluster.add_node(address, self._told[address][0])
+                self._reported[address] = [self._info_of(self._nsqds[address], address)]
+                self.cluster.add_node(address, self._reported[address][0])
 
     def _info_of(self, asked: str, address: str) -> Statistics:
         info: Any = self._upstream.get(asked, "/info")
@@ -458,7 +458,7 @@ def clock_ahead_s(date: str, asked_s: float, heard_s: float) -> int:
     return round(max(date_s - heard_s, 0.0) or min(date_s + 1 - asked_s, 0.0))  # a Date is rounded down
 
 
-def _told(row: Any) -> Statistics:
+def _reported(row: Any) -> Statistics:
     """Return an nsqd as an nsqlookupd describes it, with only its tombstoned topics: /stats has the others."""
     node = producer(row)
     node["topics"] = [topic for topic in node["topics"] or () if topic["tombstoned"]] or None

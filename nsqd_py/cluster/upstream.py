@@ -10,14 +10,14 @@ from typing import Any, Generic, TypeVar
 import gevent
 from gevent.event import Event
 
-from nsqd_py.cluster.admin_client import AdminClient, Answer, UpstreamError, parsed, place_of
+from nsqd_py.cluster.admin_client import AdminClient, Answer, UpstreamError, parsed, shown_address
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.net.http.client import HttpClient, Url
 from nsqd_py.runtime.documents import MOST_NSQDS
 from nsqd_py.runtime.threads import in_slices
 
 # Names of admin_client.py that nsqadmin and nsq-stat need too.
-__all__ = ["Answer", "UpstreamError", "parsed", "place_of"]
+__all__ = ["Answer", "UpstreamError", "parsed", "shown_address"]
 
 # Answers up to this size need no permission: a thousand of them take less memory than one larger answer.
 FREE_BYTES = 256 * 1024
@@ -131,23 +131,23 @@ def ask_all(addresses: Iterable[str], ask: Callable[[str], T]) -> Answers[T]:
         except UpstreamError as error:
             answers.errors.append(error)
 
-    wanted = list(dict.fromkeys(addresses))
-    if len(wanted) == 1:
-        one(wanted[0])
+    unique = list(dict.fromkeys(addresses))
+    if len(unique) == 1:
+        one(unique[0])
         return answers
     greenlets: list[gevent.Greenlet[..., None]] = []
     try:
-        for address in in_slices(wanted):
+        for address in in_slices(unique):
             greenlets.append(gevent.spawn(one, address))
         gevent.joinall(greenlets, raise_error=True)
     finally:
         gevent.killall(greenlets, block=False)
-    answers.good = {address: answers.good[address] for address in wanted if address in answers.good}
+    answers.good = {address: answers.good[address] for address in unique if address in answers.good}
     return answers
 
 
 def named_producers(address: str, document: Any) -> list[Mapping[str, Any]]:
     """Return the first MOST_NSQDS nsqds that an nsqlookupd names. Raises UpstreamError."""
     if not isinstance(document, dict) or not isinstance(document.get("producers"), list):
-        raise UpstreamError("the answer is not from an nsqlookupd", place_of(address))
+        raise UpstreamError("the answer is not from an nsqlookupd", shown_address(address))
     return rows_in(document, "producers")[:MOST_NSQDS]

@@ -19,10 +19,10 @@ from typing import Protocol
 from nsqd_py.protocol.batch import Batch
 
 _SLACK = 8  # above the limit, an eighth of it is dropped at once, so that it happens rarely
-_OUTPUT_SHARE = 4  # unsent output may take a quarter of the limit, or
-_LEAST_ROOM_BYTES = 64 * 1024  # this much for each client
-_MOST_ROOM_BYTES = 1024 * 1024
-_EPHEMERAL_SHARE = 2  # ephemeral topics together may take half of the limit; then each may hold its share
+_OUTPUT_PART = 4  # unsent output may take a quarter of the limit, or
+_LEAST_WINDOW_BYTES = 64 * 1024  # this much for each client
+_MOST_WINDOW_BYTES = 1024 * 1024
+_EPHEMERAL_PART = 2  # ephemeral topics together may take half of the limit; then each has a quota
 
 
 class MemoryUser(Protocol):
@@ -42,14 +42,14 @@ class MemoryBudget:
     cached_bytes     copies of messages in logs
     ephemeral_bytes  messages of ephemeral topics: queued, in flight or deferred
     buffer_bytes     partly received requests and unsent output, counted about once a second
-    room_bytes       unsent output above which a client gets no more messages
+    window_bytes     unsent output above which a client gets no more messages
     """
 
     limit_bytes: int = sys.maxsize
     cached_bytes: int = 0
     ephemeral_bytes: int = 0
     buffer_bytes: int = 0
-    room_bytes: int = _MOST_ROOM_BYTES
+    window_bytes: int = _MOST_WINDOW_BYTES
     _is_making_room: bool = False
     _users: dict[MemoryUser, None] = field(default_factory=dict)
     _accounts: dict[MemoryAccount, None] = field(default_factory=dict)
@@ -98,10 +98,10 @@ class MemoryBudget:
         if self.memory_bytes > self.limit_bytes:
             self.make_room()
 
-    def share_room(self, client_count: int) -> None:
-        """Set `room_bytes` for this number of clients, any of which may stop reading."""
-        share = self.limit_bytes // _OUTPUT_SHARE // max(1, client_count)
-        self.room_bytes = min(max(share, _LEAST_ROOM_BYTES), _MOST_ROOM_BYTES)
+    def set_window(self, client_count: int) -> None:
+        """Set `window_bytes` for this number of clients, any of which may stop reading."""
+        window_bytes = self.limit_bytes // _OUTPUT_PART // max(1, client_count)
+        self.window_bytes = min(max(window_bytes, _LEAST_WINDOW_BYTES), _MOST_WINDOW_BYTES)
 
     # ---- ephemeral topics
 
@@ -119,9 +119,9 @@ class MemoryBudget:
         if change_bytes > 0 and self.memory_bytes > self.limit_bytes:
             self.make_room()
 
-    def share_bytes(self) -> int | None:
+    def quota_bytes(self) -> int | None:
         """Return how much each ephemeral topic may hold, if together they hold too much; else None."""
-        most_bytes = self.limit_bytes // _EPHEMERAL_SHARE
+        most_bytes = self.limit_bytes // _EPHEMERAL_PART
         return most_bytes // max(1, len(self._accounts)) if self.ephemeral_bytes >= most_bytes else None
 
 
@@ -141,8 +141,8 @@ class MemoryAccount:
 
     def most_bytes(self) -> int | None:
         """Return how much this topic may hold now; None while there is room for all."""
-        share = self._budget.share_bytes()
-        return share if share is not None and self.memory_bytes >= share else None
+        quota = self._budget.quota_bytes()
+        return quota if quota is not None and self.memory_bytes >= quota else None
 
 
 class CountedBatch(Batch):

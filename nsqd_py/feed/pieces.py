@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Put the new version in the place of the file."""
+    """Replace the file by the new version."""
 
     name: str
 

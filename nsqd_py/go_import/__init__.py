@@ -3,7 +3,7 @@
 go_files   the format of the disk queues of Go's nsqd                   pure
 go_queue   reads a disk queue of Go's nsqd
 part       docks the import at nsqd
-take_over  the import, step by step; moves new files into place and Go's files aside, safe against a kill
+take_over  the import, step by step; moves new files into the data path and Go's files aside, safe against a kill
 topics     writes a topic's log, and the journals of its channels
 """
 

@@ -2,7 +2,7 @@
 
 `ImportFolder` moves the files, `take_over` imports them.
 
-New files are moved into place and old ones aside exactly once, even if the process is killed: everything is written into
+New files are moved into the data path and old ones aside exactly once, even if the process is killed: everything is written into
 the folder `import/`. Its marker file commits the import: without it the folder is thrown away, with it every start finishes
 the remaining moves. The last move takes the marker itself to the old files.
 """

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 _INT64_LIMIT = 1 << 63
 _DIGITS = re.compile("-?[0-9]{1,19}")
-# What etcd answers in place of the remaining time of a lease that has ended.
+# What etcd answers instead of the remaining time of a lease that has ended.
 _ENDED_S = -1
 
 

@@ -198,7 +198,7 @@ class EtcdStore:
             try:
                 return read(self._ask_member(member, path, document))
             except Exception as error:  # noqa: BLE001 - whatever an answer of another program causes, it is no answer
-                failures.append(f"{member.place} - {error or repr(error)}")
+                failures.append(f"{member.origin} - {error or repr(error)}")
                 self._members.remove(member)
                 self._members.append(member)
                 if not repeats and not isinstance(error, Unreachable):

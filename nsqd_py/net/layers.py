@@ -39,7 +39,7 @@ class Layer(Protocol):
         """Return bytes that the layer itself has to send: a handshake, and data that waited for its end."""
 
     def end(self) -> bytes:
-        """Return the bytes that tell the peer that no more data follow."""
+        """Return the bytes that say to the peer that no more data follow."""
 
 
 class Stacked:

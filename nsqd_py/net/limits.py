@@ -34,8 +34,8 @@ REASON_TEXTS = {
 }
 
 # One descriptor in this many is reserved for files, within bounds. While there are few connections, files have more.
-_KEPT_PART = 8
-_LEAST_KEPT, _MOST_KEPT = 64, 1024
+_RESERVED_PART = 8
+_LEAST_RESERVED, _MOST_RESERVED = 64, 1024
 _SWEEP_S = 1.0
 _SHORTEST_SWEEP_S = 0.05
 
@@ -214,4 +214,4 @@ def _highest_descriptor() -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return 1 << 31
-    return limit - 1 - min(_MOST_KEPT, max(limit // _KEPT_PART, min(_LEAST_KEPT, limit // 4)))
+    return limit - 1 - min(_MOST_RESERVED, max(limit // _RESERVED_PART, min(_LEAST_RESERVED, limit // 4)))

@@ -41,7 +41,7 @@ class SnappyLayer(Compression):
         self._input = b""
         self._is_identified = False
         self._has_begun = False
-        self._skip_bytes = 0  # rest of a chunk without data; it may be 16 MB long, and is not kept
+        self._skip_bytes = 0  # rest of a chunk without data; it may be 16 MB long, and is dropped
         self.has_more = False
 
     def decode(self, received: bytes) -> bytes:

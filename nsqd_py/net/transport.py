@@ -109,7 +109,7 @@ class Stream:
 
     state         OPEN, PAUSED, DEAF, CLOSING or CLOSED
     waits_for     the reason why input is not read; NOTHING while it is read
-    is_quick      True if the last input took a few microseconds, and no handshake follows: it is read without a look at the clock
+    is_quick      True if the last input took a few microseconds, and no handshake follows: then the clock is not read
     is_light      True if the last input was short, and neither encrypted nor compressed: then it can be a bomb
     queued_bytes  output that a subclass counts until the socket has taken it; then `on_drained` sets it to 0
 
@@ -307,7 +307,7 @@ class Stream:
     def _ends_later(self) -> bool:
         """Put off the end of this connection, if this iteration has no time for it: a thousand may end at once."""
         backlog = self._iteration.backlog
-        self.is_light = False  # nobody waits for it
+        self.is_light = False  # no one waits for it
         if backlog.is_working or backlog.has_time_for(self):
             return False
         self._fall_behind(UNREAD)

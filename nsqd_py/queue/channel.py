@@ -245,7 +245,7 @@ class Channel(JournaledPosition):
             self.distributor.wake()
 
     def _holds_too_much(self) -> bool:
-        """True if messages are in memory only, and this channel has used its share: new messages are then dropped."""
+        """True if messages are in memory only, and this channel has used its quota: new messages are then dropped."""
         most = self._most_unfinished()
         return most is not None and self.depth + self.deferred_count + self.in_flight_count > most
 

@@ -31,7 +31,7 @@ _MOST_FAILED_READS = 4
 _GO_ON_AFTER_NS = 250_000_000
 # Delivery does not wait for more messages when there are this many for each waiting client: a send and a read of FINs
 # take about 20 us more than their messages.
-_FULL_SHARE = 32
+_FULL_QUOTA = 32
 _DUPLICATE_WAITS_NS = 1_000_000_000  # a message whose id the client has in flight
 
 
@@ -60,7 +60,7 @@ class SubscribedClient(Protocol):
     def capacity(self) -> int:
         """Return the number of messages it takes now: RDY minus in flight, 0 while its output buffer is full."""
 
-    def room_bytes(self) -> int:
+    def free_bytes(self) -> int:
         """Return the approximate number of bytes that may be sent to it now."""
 
     def send_frames(self, parts: list[Part], size_bytes: int) -> None:
@@ -162,7 +162,7 @@ class Distributor:
         consumers: 6.5 us a message instead of 7.4.
         """
         if self.waiting and not self._in_iteration and not self.is_paused:
-            if self._position.depth >= _FULL_SHARE * len(self.waiting):
+            if self._position.depth >= _FULL_QUOTA * len(self.waiting):
                 self._want_turn()
             elif not self._is_postponed:
                 self._is_postponed = True
@@ -180,7 +180,7 @@ class Distributor:
         self._iteration.add_deliverer(self)
 
     def deliver(self) -> None:
-        """Deliver queued messages to the waiting clients in equal shares. Called at the end of an iteration."""
+        """Deliver queued messages to the waiting clients in equal numbers. Called at the end of an iteration."""
         self._in_iteration = self._is_postponed = False
         now_ns = self._clock()
         self._failed_reads = 0
@@ -192,24 +192,24 @@ class Distributor:
             rows = by_nearness(self.waiting)
             self.waiting.clear()
             for row in rows:  # distant clients get the messages that nearer ones cannot take
-                self._share_out(row, now_ns)
+                self._distribute(row, now_ns)
                 self.waiting.extend(row)
         else:
-            self._share_out(self.waiting, now_ns)
+            self._distribute(self.waiting, now_ns)
         if self._resume_ns is not None:
             self._retry_alarm.set(self._resume_ns)
             self._resume_ns = None
 
-    def _share_out(self, waiting: deque[SubscribedClient], now_ns: int) -> None:
+    def _distribute(self, waiting: deque[SubscribedClient], now_ns: int) -> None:
         while waiting and not self.is_paused and not self.has_ended and self._resume_ns is None:
             available = self._position.depth
             if available <= 0:
                 return
             in_row = len(waiting)
-            share = -(-available // in_row)  # rounded up
+            quota = -(-available // in_row)  # rounded up
             for _ in range(min(in_row, available)):
                 client = waiting.popleft()
-                if self._deliver_to(client, share, now_ns):
+                if self._deliver_to(client, quota, now_ns):
                     waiting.append(client)
                 else:
                     client.is_waiting = False
@@ -224,7 +224,7 @@ class Distributor:
         left = min(most, capacity)
         client.watch_deadline(now_ns + client.msg_timeout_ns)  # before sending: a later read may fail
         position = self._position
-        while left and client.room_bytes() > 0 and self._resume_ns is None:
+        while left and client.free_bytes() > 0 and self._resume_ns is None:
             low, high = position.peek_new()
             if position.requeued:
                 after = position.requeued_after[0]
@@ -262,7 +262,7 @@ class Distributor:
         first = low - batch.first_seq
         count = min(batch.count - first, high - low, most)
         if count > 1:
-            count = min(count, _fit(batch, client.room_bytes()))
+            count = min(count, _fit(batch, client.free_bytes()))
         position.cursor = low + count
         self._send(client, batch, first, first + count, 1, now_ns)
         return count
@@ -308,7 +308,7 @@ class Distributor:
         left = most
         while (
             left
-            and (room := client.room_bytes()) > 0
+            and (room := client.free_bytes()) > 0
             and position.requeued
             and position.requeued_after[0] <= reached
         ):

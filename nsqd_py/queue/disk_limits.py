@@ -20,7 +20,7 @@ from nsqd_py.runtime.logs.lines import LineWriter
 POLL_EVERY_NS = 250_000_000
 _PORTION_BYTES = 1024 * 1024
 # A grant is at most 1/16 of the remaining bytes, because the headers of new files are not counted.
-_SHARE = 16
+_GRANT_PART = 16
 _SCARCE_BYTES = 256 * 1024 * 1024
 _UNLIMITED = 1 << 62
 
@@ -84,7 +84,7 @@ class DiskSpace:
                 self._shortage = reason
             self._log_changes()
             raise NoRoom(reason)
-        granted = max(size_bytes, min(_PORTION_BYTES, self._left_bytes // _SHARE, left // _SHARE))
+        granted = max(size_bytes, min(_PORTION_BYTES, self._left_bytes // _GRANT_PART, left // _GRANT_PART))
         self._left_bytes -= granted
         self._granted.add(topic)
         return granted
@@ -131,7 +131,7 @@ class DiskSpace:
         self._polled_ns = now_ns
         self._alarm.set_no_later(now_ns + POLL_EVERY_NS)
         for topic in self._granted:
-            topic.room_bytes = 0
+            topic.quota_bytes = 0
         self._granted.clear()
         self._left_bytes = min(self.free_bytes - self._reserve_bytes, self._unused_bytes())
         if self._left_bytes >= max(1, self._refused_bytes):

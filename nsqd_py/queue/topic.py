@@ -77,7 +77,7 @@ class SpaceGrants(Protocol):
 class DiskUse(NamedTuple):
     """How a topic writes to its log. By default, the event loop makes all writes, of any size.
 
-    speed        tells whether the disk is slow
+    speed        says whether the disk is slow
     space        grants the bytes that the topic may write
     make_writer  returns the writer of the topic, which writes in a thread while the disk is slow
     on_write     called with the topic and the error of a write that failed, and with None after the next one that succeeds
@@ -101,8 +101,8 @@ class Topic(Generic[L]):
 
     dead_letters   the last dead letters that were moved to this topic, see `nsqd_py.queue.dead_letters`
     expired_count  messages that expired before they were released to channels
-    room_bytes     the bytes that it may write to its log before it asks `space` for more
-    disk_speed     tells whether the disk is slow; while the disk is slow, `slow_writer` writes in a thread
+    quota_bytes    the bytes that it may write to its log before it asks `space` for more
+    disk_speed     says whether the disk is slow; while the disk is slow, `slow_writer` writes in a thread
     """
 
     __slots__ = (
@@ -132,7 +132,7 @@ class Topic(Generic[L]):
         "disk_speed",
         "policy",
         "released",
-        "room_bytes",
+        "quota_bytes",
         "slow_writer",
         "space",
         "unreleased_deferred",
@@ -175,7 +175,7 @@ class Topic(Generic[L]):
         self.unreleased_deferred: list[tuple[int, int, int]] = []
         self.policy = policy
         self.space = disk.space
-        self.room_bytes = sys.maxsize if disk.space is None else 0
+        self.quota_bytes = sys.maxsize if disk.space is None else 0
         self.disk_speed = disk.speed
         self.slow_writer: BatchWriter | None = None
         self._on_write = disk.on_write
@@ -226,7 +226,7 @@ class Topic(Generic[L]):
 
     @property
     def has_journals(self) -> bool:
-        """True if a channel keeps its position on disk: then that, not the position of the topic, tells what it has."""
+        """True if a channel keeps its position on disk: then that, not the position of the topic, shows what it has."""
         return any(channel.journal is not None for channel in self.channels.values())
 
     @property
@@ -289,10 +289,10 @@ class Topic(Generic[L]):
                 size_bytes = 0
                 for batch in batches:
                     size_bytes += RECORD_HEADER_BYTES + len(batch.body)
-                if size_bytes > self.room_bytes:
+                if size_bytes > self.quota_bytes:
                     assert self.space is not None
-                    self.room_bytes = self.space.grant(self, size_bytes)
-                self.room_bytes -= size_bytes
+                    self.quota_bytes = self.space.grant(self, size_bytes)
+                self.quota_bytes -= size_bytes
                 if not self._append(self.log, batches, size_bytes, publishers):
                     return
             except OSError as error:
@@ -428,7 +428,7 @@ class Topic(Generic[L]):
             self.start()  # losing messages is worse than missing a channel that is not known yet
             if not self.is_held:
                 return batches
-        kept = []
+        fitted = []
         for batch in batches:
             fitting = max(0, min(room, batch.count))
             room -= fitting
@@ -436,8 +436,8 @@ class Topic(Generic[L]):
             self.message_count += batch.count - fitting
             self.message_bytes += len(batch.body) - len(fits.body) - SIZE_BYTES * (batch.count - fitting)
             if fitting:
-                kept.append(fits)
-        return kept
+                fitted.append(fits)
+        return fitted
 
     # ---- releasing
 

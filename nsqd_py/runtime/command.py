@@ -19,7 +19,7 @@ _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 RELOAD = (signal.SIGHUP,)
 RELOAD_AND_DRAIN = (signal.SIGHUP, signal.SIGUSR1)
 
-# By default, the collector looks at new objects each time that there are 700 more. What a start makes stays: that would
+# By default, the collector examines new objects each time that there are 700 more. What a start makes stays: that would
 # be a tenth of --version. The start of a tool makes 40,000.
 _NEW_OBJECTS = 50_000
 
@@ -27,7 +27,7 @@ _NEW_OBJECTS = 50_000
 def with_streams(command: str, run: Callable[[], int]) -> int:
     """Return the status of `run`; 1 after a line if standard output cannot be written, 0 if its reader is gone."""
     _reserve()
-    # The interpreter would look for cycles at its end: 13 of 100 ms of a short run.
+    # The interpreter would search for cycles at its end: 13 of 100 ms of a short run.
     atexit.register(gc.freeze)
     try:
         try:
@@ -65,7 +65,7 @@ def wants_colour() -> bool:
 
 
 def _reserve() -> None:
-    """Open closed streams, or the next file or socket would take their place. Reads and writes of them fail."""
+    """Open closed streams, or the next file or socket would get their numbers. Reads and writes of them fail."""
     for descriptor, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
@@ -87,7 +87,7 @@ def _forget_output() -> None:
 # ---- the first thing that a command does, before it imports anything that takes long
 #
 # Signals that a program handles only once it has started would end it before, by the default action of the kernel. They
-# stay pending in the kernel from `begin` until `unblock_signals`, which the program calls when its handlers are in place.
+# stay pending in the kernel from `begin` until `unblock_signals`, which the program calls when its handlers are set.
 
 
 def begin(held: tuple[signal.Signals, ...] = ()) -> None:

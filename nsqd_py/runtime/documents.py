@@ -108,7 +108,7 @@ def load_member_json(body: bytes) -> Any:
     return document
 
 
-# ---- messages as JSON lines, which nsq-to-file writes, and which another program may have written anew
+# ---- messages as JSON lines, which nsq-to-file writes, and which another program may have written again
 
 
 def begins_with_message(head: bytes) -> bool:

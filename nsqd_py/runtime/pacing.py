@@ -74,7 +74,7 @@ class WorkSlices:
 class Turns:
     """Spreads short jobs of many greenlets that become ready at once over iterations of the event loop.
 
-    gevent runs all ready greenlets before it looks at sockets again. With `wait` before each job, they run for
+    gevent runs all ready greenlets before it polls sockets again. With `wait` before each job, they run for
     TURNS_S in an iteration, and then one by one, each in an iteration of its own. Addresses take turns, and so do the
     kinds of jobs of an address: who asks for something else need not wait for a crowd.
     """
@@ -108,7 +108,7 @@ class Turns:
         return now_s < self._ends_s
 
     def _next(self) -> None:
-        """Wake one greenlet. A timer of 0 rings in the next iteration, after the loop has looked at its sockets."""
+        """Wake one greenlet. A timer of 0 rings in the next iteration, after the loop has polled its sockets."""
         address, kinds = self._waiting.popitem(last=False)
         kind, turns = kinds.popitem(last=False)
         turns.popleft().set()

@@ -20,8 +20,8 @@ _FIRST_GENERATION = 200_000
 _OLDER_GENERATIONS = 50
 # From malloc.h. The block size is glibc's maximum; the other number is how much free memory it keeps.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BLOCK_BYTES = 32 * 1024 * 1024
-_KEPT_FREE_BYTES = 64 * 1024 * 1024
+_RETAINED_BLOCK_BYTES = 32 * 1024 * 1024
+_RETAINED_FREE_BYTES = 64 * 1024 * 1024
 _RETURNED_BLOCK_BYTES = 128 * 1024
 # By default, gevent notes where each greenlet was started: 6 us and 0.7 kB each, for its own reports.
 gevent.config.track_greenlet_tree = False
@@ -48,7 +48,7 @@ def collector_paused() -> Iterator[None]:
 def tune_gc(first: int = _FIRST_GENERATION, older: int = _OLDER_GENERATIONS) -> None:
     """Make the cycle collector skip the objects that exist now, and run rarely.
 
-    It runs when there are `first` new objects, and looks at older ones in one of `older` runs. Garbage of the start stays:
+    It runs when there are `first` new objects, and examines older ones in one of `older` runs. Garbage of the start stays:
     to collect it would free 550 of nsqd's 39,000 objects, and take 8 of the 100 ms of a start.
     """
     gc.freeze()
@@ -67,7 +67,7 @@ def keep_freed_memory() -> None:
     By default it returns large blocks to the system, and the next one costs a page fault for each 4 KiB: a third of the
     time of large MPUBs.
     """
-    _set_malloc({_M_MMAP_THRESHOLD: _KEPT_BLOCK_BYTES, _M_TRIM_THRESHOLD: _KEPT_FREE_BYTES})
+    _set_malloc({_M_MMAP_THRESHOLD: _RETAINED_BLOCK_BYTES, _M_TRIM_THRESHOLD: _RETAINED_FREE_BYTES})
 
 
 def return_freed_memory() -> None:

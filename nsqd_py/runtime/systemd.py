@@ -44,7 +44,7 @@ class Notifier:
         is_watched = watchdog_us.isdecimal() and watchdog_pid in ("", str(os.getpid()))
         return cls(address, int(watchdog_us) / _MICROSECONDS if is_watched else 0.0)
 
-    def tell(self, *lines: str) -> None:
+    def send(self, *lines: str) -> None:
         """Send `KEY=value` lines in one datagram. Errors are ignored: the manager may be gone."""
         if not self._address:
             return
@@ -54,18 +54,18 @@ class Notifier:
 
     def status(self, text: str) -> None:
         """Set the text that `systemctl status` shows."""
-        self.tell(f"STATUS={text}")
+        self.send(f"STATUS={text}")
 
     def starting_takes_longer(self) -> None:
         """Restart the time that systemd allows for the start."""
-        self.tell(f"EXTEND_TIMEOUT_USEC={_MORE_TIME_US}")
+        self.send(f"EXTEND_TIMEOUT_USEC={_MORE_TIME_US}")
 
     def ready(self, text: str) -> None:
         """Report that the daemon serves, so that units that wait for it start."""
-        self.tell("READY=1", f"STATUS={text}")
+        self.send("READY=1", f"STATUS={text}")
 
     def stopping(self) -> None:
-        self.tell("STOPPING=1", "STATUS=stopping")
+        self.send("STOPPING=1", "STATUS=stopping")
         if self._watchdog is not None:
             self._watchdog.close()
             self._watchdog = None
@@ -73,18 +73,18 @@ class Notifier:
     @contextmanager
     def reloading(self) -> Iterator[None]:
         """Report a reload for as long as the context is entered."""
-        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
             yield
         finally:
-            self.tell("READY=1")
+            self.send("READY=1")
 
     def start_watchdog(self, loop: Any) -> None:
         """Send a sign of life twice per watchdog interval from the event loop, until `stopping`."""
         if self._address and self.watchdog_s and self._watchdog is None:
             half_s = self.watchdog_s / 2
             self._watchdog = loop.timer(half_s, half_s)
-            self._watchdog.start(self.tell, "WATCHDOG=1")
+            self._watchdog.start(self.send, "WATCHDOG=1")
 
 
 # ---- inherited sockets

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from nsqd_py.lookup.peers import LookupPeers
     from nsqd_py.stats.statsd import StatsdReporter
 
-_LOOK_FOR_SIGNALS_EVERY_S = 0.05
+_POLL_SIGNALS_EVERY_S = 0.05
 _CHECK_LOCK_NS = 1_000_000_000
 _LOOP_ITERATION_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
@@ -79,7 +79,7 @@ class Daemon:
         """Make an nsqd that does not run yet.
 
         notifier  that of the nsqd whose place this one takes; without one, it is read from the environment
-        shared    what the parts of that nsqd have kept for this one
+        shared    what the parts of that nsqd have left for this one
         """
         self.shared = shared if shared is not None else {}
         self._options = options
@@ -133,7 +133,7 @@ class Daemon:
         self._lock = -1
         self._is_loaded = self._is_serving = False
         self._parts: list[Part] = []
-        self._next_look_s = 0.0  # for signals, while it loads
+        self._next_poll_s = 0.0  # for signals, while it loads
         self.next_options: NsqdOptions | None = None  # those of the nsqd in another role that takes its place
 
     def run(self) -> int:
@@ -242,12 +242,12 @@ class Daemon:
 
     def on_progress(self) -> None:
         """Handle signals and extend the time that systemd allows, 20 times a second. Raises _Stopped."""
-        if time.monotonic() < self._next_look_s:
+        if time.monotonic() < self._next_poll_s:
             return
         self.notifier.starting_takes_longer()
         gevent.sleep(_LOOP_ITERATION_S)
         self.end_if_asked()
-        self._next_look_s = time.monotonic() + _LOOK_FOR_SIGNALS_EVERY_S
+        self._next_poll_s = time.monotonic() + _POLL_SIGNALS_EVERY_S
 
     def end_if_asked(self) -> None:
         """Raise _Stopped if nsqd was asked to stop."""
@@ -426,9 +426,9 @@ class Daemon:
         for part in self._parts:
             part.stop()
         # Also those that have not said anything yet: they must not publish to a broker that is closed.
-        kept = with_messages(self.broker.clients)
-        self._connections.close_others("nsqd is stopping", kept)
-        read_last_answers(kept, self.broker.topics.values())
+        consumers = with_messages(self.broker.clients)
+        self._connections.close_others("nsqd is stopping", consumers)
+        read_last_answers(consumers, self.broker.topics.values())
         for part in self._parts:
             part.answered()
         self._connections.close_all("nsqd is stopping")

@@ -93,4 +93,4 @@ def _has_standbys_or_is_one(options: NsqdOptions, directory: Path) -> bool:
 def _is_backup(directory: Path) -> bool:
     from nsqd_py.broker.state_files import BACKUP_FILE
 
-    return os.path.exists(directory / BACKUP_FILE)  # False if nobody may look, unlike `Path.exists`
+    return os.path.exists(directory / BACKUP_FILE)  # False without permission, unlike `Path.exists`

@@ -22,7 +22,7 @@ from nsqd_py.settings.flags import suggestion
 
 _HELP_FLAGS = ("help", "h")
 _HELP_WIDTH = 100
-# The titles of settings that all programs have. The others are what one looks for.
+# The titles of settings that all programs have. The others are what readers search for.
 _SHOWN_LAST = ("This program", "Log")
 _FILE_ENDINGS = ("-file", "-dir", "-path", "-cert", "-key")
 _FILE_NAMES = ("config", "check-data", "export-to-go", "backup-to", "restore-from")

@@ -60,7 +60,7 @@ def _http_address(tcp_address: str) -> str:
 
 
 def _answers(addresses: Iterable[str], path: str) -> Iterator[Any]:
-    """Yield the answers of those that answer in time. A shell has no place for errors."""
+    """Yield the answers of those that answer in time. A shell shows no errors."""
     from urllib.request import ProxyHandler, build_opener  # 40 ms
 
     opener = build_opener(ProxyHandler({}))

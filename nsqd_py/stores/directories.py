@@ -165,7 +165,7 @@ def is_claim(name: str) -> bool:
     return _CLAIM.fullmatch(name) is not None
 
 
-def is_kept_beside(name: str) -> bool:
+def is_companion(name: str) -> bool:
     """True for the name of a file that nsqd or nsq-to-file keeps next to files with messages."""
     if name in MANIFESTS or name in STATE_FILES or is_claim(name):
         return True
@@ -204,7 +204,7 @@ def sorted_by_name(entries: Iterable[Entry], files: Files, *, takes_all: bool = 
             found.in_progress.append(entry.path)
         elif takes_all or has_messages(name):
             found.readable.append(entry)
-        elif entry.size_bytes and not is_kept_beside(name):
+        elif entry.size_bytes and not is_companion(name):
             found.others.append(entry.path)
     return found
 

@@ -77,7 +77,7 @@ def walk(
     is_chosen: Callable[[str], bool] = everything,
     settings: Mapping[str, str] = NO_SETTINGS,
 ) -> Iterator[Entry]:
-    """Yield the files below a directory that are to be read: those that are chosen, and in place of a table's files its
+    """Yield the files below a directory that are to be read: those that are chosen, and instead of a table's files its
     current ones.
 
     is_chosen  False for paths that a pattern leaves out
@@ -196,7 +196,7 @@ class _Selection:
             root = self._root_of(path)
             if root is None:
                 selected.append(path)
-            elif self._is_kept_by_table(path, root):
+            elif self._belongs_to_table(path, root):
                 named.add(root)
             elif _is_parquet(path, self._files):
                 of_tables[root].append(path)
@@ -213,8 +213,8 @@ class _Selection:
     def _root_of(self, path: str) -> str | None:
         return next((above for above in directories_above(path) if above in self._roots), None)
 
-    def _is_kept_by_table(self, path: str, root: str) -> bool:
-        """True for what the table keeps in its directory apart from rows."""
+    def _belongs_to_table(self, path: str, root: str) -> bool:
+        """True for what the table has in its directory apart from rows."""
         first, _, rest = path.removeprefix(f"{root}/").partition("/")
         has_metadata = _Table("Iceberg", root) in self._roots[root]
         return (first == DELTA_LOG and not rest) or first == POINTERS or (first == _METADATA and has_metadata)

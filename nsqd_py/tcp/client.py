@@ -207,12 +207,12 @@ class Client(Stream):
 
     def capacity(self) -> int:
         """Return the number of messages that may be sent to it now."""
-        if self.queued_bytes >= self._budget.room_bytes:
+        if self.queued_bytes >= self._budget.window_bytes:
             return 0
         return self.rdy - len(self.in_flight)
 
-    def room_bytes(self) -> int:
-        return self._budget.room_bytes - self.queued_bytes
+    def free_bytes(self) -> int:
+        return self._budget.window_bytes - self.queued_bytes
 
     def send_frames(self, parts: list[frames.Part], size_bytes: int) -> None:
         # These wait, and a view would keep its whole batch in memory.
@@ -395,7 +395,7 @@ class Client(Stream):
         if self.session.state == STATE_STANDBY and self.broker.replication is not None:
             self.broker.replication.detach(self)
         self.broker.clients.pop(self, None)
-        self._budget.share_room(len(self.broker.clients))
+        self._budget.set_window(len(self.broker.clients))
         left = self.subscription
         if left.channel is not None and left.topic is not None:
             self.broker.client_left(left.topic, left.channel, self)

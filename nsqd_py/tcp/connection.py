@@ -152,7 +152,7 @@ class ClientConnection(Client):
             return
         self._parser = CommandParser(self.session) if self.guard is None else GuardedParser(self.session)
         self.broker.clients[self] = None
-        self._budget.share_room(len(self.broker.clients))
+        self._budget.set_window(len(self.broker.clients))
         self.pulse.hear()
         self.set_heartbeat()
         if len(data) > len(MAGIC_V2):

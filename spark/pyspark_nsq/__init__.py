@@ -9,4 +9,4 @@ from nsq_spark.source.data_source import NsqDataSource
 
 
 class DefaultSource(NsqDataSource):
-    """The same, under the name that PySpark looks for."""
+    """The same, under the name that PySpark searches for."""

@@ -467,7 +467,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "nsq_spark.archive.listing:_Recogniser": (
         "info",
         "topics_of",
-        "_told_topic",
+        "_hinted_topic",
         "_parts",
         "_in_doubt",
         "_with_times",

@@ -249,9 +249,9 @@ class FakeConsumer:
         return random.randrange(100) <= self.sample_rate
 
     def capacity(self) -> int:
-        return 0 if self.room_bytes() <= 0 else self.rdy - len(self.in_flight)
+        return 0 if self.free_bytes() <= 0 else self.rdy - len(self.in_flight)
 
-    def room_bytes(self) -> int:
+    def free_bytes(self) -> int:
         return self._room - self.queued_bytes
 
     def send_frames(self, parts: list[Part], size_bytes: int) -> None:

@@ -303,16 +303,16 @@ class Consumer(blocking.Consumer):
         if self._given is not None:
             self._given.settle()
             self._given = None
-        if self._tells_stop():
+        if self._reports_stop():
             return None
         await self._begin_to_take(takes_batches=False)
-        self._must_tell = True
+        self._must_report = True
         try:
             self._given = await self._take(timeout_s)
         finally:
             self._iterating_task = None
         if self._given is None:
-            self._tells_stop()
+            self._reports_stop()
         self._given_to = asyncio.current_task()
         return self._given
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from nsqd_py.client.publishing.base import ProducerKeywords
 
-_CONNECTING_INTERVAL_S = 0.05  # how often to look for what is due while no nsqd is connected
+_CONNECTING_INTERVAL_S = 0.05  # how often to poll for what is due while no nsqd is connected
 _UNCLOSED: set[Producer] = set()  # for the end of the interpreter, when no event loop holds them any more
 
 
@@ -226,7 +226,7 @@ class Producer(
                     future.set_result(None)
                 else:
                     future.set_exception(publish.error)
-                    future.exception()  # `flush` reports it to those who do not look
+                    future.exception()  # `flush` reports it to those who do not ask
         if not self._dispatcher.unfinished:
             self._is_idle.set()
 

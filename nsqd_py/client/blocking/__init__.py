@@ -12,8 +12,8 @@ backend            the primitives: threads, locks, sockets, and what waits for t
 Threads
 Poller  any thread calls `wake`, which shares a lock with `close`; the rest belongs to one thread
 WorkerThread  the worker sets its result and then `is_done`; the owner reads the result after that. `kill` sets `_is_killed`
-    before it looks at `is_done`, the worker looks at it after: one of the two drops the result
-Waiters._locks  any thread: each change is one call of a list; who is not woken looks again, see `wait`
+    before it reads `is_done`, the worker reads it after: one of the two drops the result
+Waiters._locks  any thread: each change is one call of a list; who is not woken polls again, see `wait`
 Latch.is_set  set once, before its waiters are woken
 WorkQueue._items, _is_closed  any thread: each change is one call of a deque, and an empty one is an IndexError that is handled
 Producer  callers and the I/O thread: one call of the interpreter changes each state, in the order that its module describes

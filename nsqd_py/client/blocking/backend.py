@@ -317,7 +317,7 @@ class WorkQueue(Generic[Item]):
         if self._yield_if_due is not None:
             self._yield_if_due()
         while True:
-            is_closed = self._is_closed  # before looking for items: none are added after it
+            is_closed = self._is_closed  # read before the items: none are added after it
             try:
                 return self._items.popleft()
             except IndexError:

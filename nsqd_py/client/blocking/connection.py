@@ -31,7 +31,7 @@ _READ_BYTES = 256 * 1024
 # The buffer of a read whose predecessor was small. What a read does not fill goes back to malloc in pieces: with the
 # large one for each read, a consumer of 2000 messages a second grew by 0.4 MB each second, all of it free memory.
 _SMALL_READ_BYTES = 16 * 1024
-_MOST_KEPT_BYTES = 32 << 20  # read while output waits for room
+_MOST_EVENT_BYTES = 32 << 20  # read while output waits for room
 _LATE_S = 0.02  # how much longer `receive` may take while data comes that makes no event, such as heartbeats
 _LINGER_S = 1.0  # how long nsqd may take after a close to read the rest and close its side
 _SHORTEST_WAIT_S = 0.001
@@ -136,7 +136,7 @@ def _shake_hands(sock: Any, session: ClientSession, limit_s: float) -> tuple[Neg
             if events:
                 first = events[0]
                 if isinstance(first, Broken):
-                    sock.sendall(session.take_output())  # TLS tells the peer the reason
+                    sock.sendall(session.take_output())  # TLS sends the peer the reason
                     raise first.error
                 assert isinstance(first, Negotiated)  # no other event comes before
                 return first, events[1:]
@@ -172,7 +172,7 @@ class Connection:
         self._unsent = memoryview(b"")
         self._is_flushing = False
         self._untaken_bytes = -1
-        self._kept_bytes = 0  # of events, about
+        self._event_bytes = 0  # of events, about
         self._taken_s = 0.0
         self._events: list[Event] = []  # they came while the connection waited for something else
         self._failure: AtAddress | None = ConnectionLost(self.address, "not opened")
@@ -306,7 +306,7 @@ class Connection:
     # ---- writing
 
     def send(self, data: bytes, *, waits: bool = True) -> None:
-        """Return when the socket has taken all of it, or what it takes now. Events are kept for `receive`.
+        """Return when the socket has taken all of it, or what it takes now. Events wait for `receive`.
 
         Raises ConnectionLost. Even then, `receive` may return what nsqd sent before it closed the connection.
         """
@@ -327,7 +327,7 @@ class Connection:
         self._flush()
 
     def _flush(self, waits: bool = True) -> None:
-        self._untaken_bytes, self._kept_bytes = -1, 0
+        self._untaken_bytes, self._event_bytes = -1, 0
         self._is_flushing = True  # reading may add to the output, which must be sent after `data`
         while (self._unsent or self._session.has_output) and self._failure is None:
             self._unsent = self._unsent or memoryview(self._session.take_output())
@@ -358,12 +358,12 @@ class Connection:
             self._untaken_bytes = untaken
             self._taken_s = monotonic()
         left_s = self._taken_s + limit_s - monotonic()
-        mask = select.POLLOUT if self._kept_bytes > _MOST_KEPT_BYTES else select.POLLIN | select.POLLOUT
+        mask = select.POLLOUT if self._event_bytes > _MOST_EVENT_BYTES else select.POLLIN | select.POLLOUT
         if left_s <= 0:
             self.fail(f"nsqd took nothing for {limit_s:g}s")
         elif self._poll(mask, left_s) & select.POLLIN:
             self._read()
-            self._kept_bytes += self._read_bytes
+            self._event_bytes += self._read_bytes
 
     def _fail_after_reading(self, reason: str) -> None:
         """Read the last data, which may hold nsqd's reason, then fail."""

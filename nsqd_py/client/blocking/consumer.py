@@ -82,7 +82,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._io_task = None
         self._workers: set[object] = set()
         self._iterating: object = None  # the thread that iterates
-        self._is_started = backend.make_lock()  # taken by what starts the threads, and kept
+        self._is_started = backend.make_lock()  # taken by what starts the threads, and never released
         self._has_started = Latch(backend.make_lock)
         self._takes_nothing = False
         self._stop_by_s: float | None = None  # set by `stop`
@@ -91,7 +91,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._may_go_on = False  # it has stopped only because a loop was idle
         self._given: Message | None = None  # by `next`
         self._given_to: object = None  # the thread that called it
-        self._must_tell = False  # `next` returns None once after a stop
+        self._must_report = False  # `next` returns None once after a stop
         self._is_asleep = False
         self._failure: BaseException | None = None
 
@@ -287,13 +287,13 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._refuse_if_handled()
         self._backend.refuse_to_wait("next")
         self._settle_given()
-        if self._tells_stop():
+        if self._reports_stop():
             return None
         try:
             self._iterating = self._backend.current()
             self._takes_batches = False
             self.start()
-            self._must_tell = True
+            self._must_report = True
             self._given = self._next_item(timeout_s)
         except BaseException:  # Ctrl-C may have come while a message was taken: it is in flight
             self.begin_to_stop(_EXIT_S)
@@ -301,15 +301,15 @@ class Consumer(BaseConsumer, ProcessHooks):
         finally:
             self._iterating = None
         if self._given is None:
-            self._tells_stop()
+            self._reports_stop()
         self._given_to = self._backend.current()
         return self._given
 
-    def _tells_stop(self) -> bool:
+    def _reports_stop(self) -> bool:
         """True if `next` returns None because of a stop: once. Raises what ended the consumer."""
-        if self.running or not self._must_tell:
+        if self.running or not self._must_report:
             return False
-        self._must_tell = False
+        self._must_report = False
         self._raise_failure()
         return True
 

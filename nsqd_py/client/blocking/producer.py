@@ -55,8 +55,8 @@ _SOON_S = 0.1
 class PublishFuture(PendingPublish, Future[None]):
     """A publish, whose result is None once nsqd has stored it. It cannot be cancelled.
 
-    Most futures are never asked. The I/O thread changes the state of the publish before it looks at `is_asked`, and
-    those who ask set that before they look at the state: one of the two always sees the other.
+    Most futures are never asked. The I/O thread changes the state of the publish before it reads `is_asked`, and
+    those who ask set that before they read the state: one of the two always sees the other.
 
     It has what `concurrent.futures` reads of a future: `_condition`, made when it is first read, and `_state` and `_waiters`,
     which only change under it.
@@ -153,7 +153,7 @@ class PublishFuture(PendingPublish, Future[None]):
         return "FINISHED" if self._is_settled else "RUNNING"
 
     def _settle(self) -> None:
-        """Tell those who wait with `concurrent.futures`, once."""
+        """Notify those who wait with `concurrent.futures`, once."""
         condition = vars(self)["_its_condition"]
         # Ctrl-C may have ended another thread between two steps of `concurrent.futures`, while it held the lock.
         has_lock = condition.acquire(timeout=_LOCK_S)
@@ -204,7 +204,8 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         self._close_by_s: float | None = None  # at the end of the process
         self._has_ended = False
         self._is_starting = False
-        self._is_started = make_lock()  # taken by the I/O thread, or by what closes without it, and kept
+        # Taken by the I/O thread, or by what closes without it, and never released.
+        self._is_started = make_lock()
         self._io_task: object = None
 
     # ---- publishing
@@ -234,7 +235,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             self._make_room(publish)
         inbox.append(publish)
         self._inbox_bytes += publish.size_bytes
-        if self._is_asleep:  # looked at after `append`; the I/O thread sets it before it looks into the inbox
+        if self._is_asleep:  # read after `append`; the I/O thread sets it before it reads the inbox
             self._wake_io()
         return publish
 

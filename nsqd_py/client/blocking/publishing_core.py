@@ -1,6 +1,6 @@
 """The non-blocking core of all producers: connects to nsqds, sends publishes, and reads the answers.
 
-It works only while one of its methods runs, and waits only in `step`. Connecting, and asking nsqlookupds, take place in
+It works only while one of its methods runs, and waits only in `step`. Connecting, and asking nsqlookupds, happen in
 threads of their own: an nsqd that hangs does not delay the others.
 """
 

@@ -127,17 +127,17 @@ class Asked(Protocol):
     def ask_for(self, rdy: int, now_s: float) -> None: ...
 
 
-def even_shares(total: int, caps: Sequence[int]) -> list[int]:
-    """Return shares of `total` that differ by at most one, but are not above their caps.
+def even_quotas(total: int, caps: Sequence[int]) -> list[int]:
+    """Return quotas of `total` that differ by at most one, but are not above their caps.
 
     Others get what a cap leaves.
     """
-    shares = [0] * len(caps)
+    quotas = [0] * len(caps)
     by_cap = sorted(range(len(caps)), key=caps.__getitem__)
     for rank, index in enumerate(by_cap):
-        shares[index] = min(caps[index], total // (len(caps) - rank))
-        total -= shares[index]
-    return shares
+        quotas[index] = min(caps[index], total // (len(caps) - rank))
+        total -= quotas[index]
+    return quotas
 
 
 class RdySpread:
@@ -159,20 +159,20 @@ class RdySpread:
         return 0 < self._most < len(self._queue)
 
     def add(self, connection: Asked) -> None:
-        """Add a connection; call `share` afterwards."""
+        """Add a connection; call `distribute` afterwards."""
         self._queue.append(connection)
 
     def remove(self, connection: Asked) -> None:
-        """Remove a connection; call `share` afterwards."""
+        """Remove a connection; call `distribute` afterwards."""
         self._queue.remove(connection)
 
-    def share(self, most: int, now_s: float) -> None:
+    def distribute(self, most: int, now_s: float) -> None:
         """Request at most `most` messages at a time from all connections together."""
         self._most = most
         if self.has_turns:
             self._seat(most, now_s)
         else:
-            targets = even_shares(most, [connection.max_rdy for connection in self._queue])
+            targets = even_quotas(most, [connection.max_rdy for connection in self._queue])
             _ask(zip(self._queue, targets, strict=True), now_s)
 
     def change_turns(self, now_s: float) -> None:

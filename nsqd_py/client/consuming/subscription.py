@@ -43,7 +43,7 @@ class InFlightWindow:
     """The in-flight messages of one connection. It collects output until the shell takes it all.
 
     Answers to messages of a closed window are dropped: those messages time out at nsqd, and are redelivered.
-    All batches have the same time-out, so they are kept in the order in which they arrived or were last touched.
+    All batches have the same time-out, so they stand in the order in which they arrived or were last touched.
     """
 
     def __init__(self, subscription: Subscription, address: str, negotiated: Negotiated) -> None:
@@ -287,7 +287,7 @@ class Subscription:
         """Add a window: an nsqd has accepted the subscription."""
         window = self.windows[address] = InFlightWindow(self, address, negotiated)
         self._spread.add(window)
-        self._share()
+        self._distribute_rdy()
         return window
 
     def refused(self, code: str) -> None:
@@ -301,18 +301,18 @@ class Subscription:
             self._ended[name] += getattr(window, name)
         window.close()
         self._spread.remove(window)
-        self._share()
+        self._distribute_rdy()
 
     # ---- how many messages to request
 
     def set_max_in_flight(self, count: int) -> None:
         self.max_in_flight = count
-        self._share()
+        self._distribute_rdy()
 
     def pause(self, *, is_paused: bool = True) -> None:
         """Request no messages, or continue."""
         self.is_paused = is_paused
-        self._share()
+        self._distribute_rdy()
 
     def succeeded(self) -> None:
         self._note(self._backoff.succeeded(self.now_s()))
@@ -332,11 +332,11 @@ class Subscription:
     def _note(self, has_changed: bool) -> None:
         if has_changed:
             self.reports_success = self._backoff.level > 0
-            self._share()
+            self._distribute_rdy()
             self.on_backoff(str(self._backoff))
 
-    def _share(self) -> None:
-        self._spread.share(0 if self.is_paused else self._backoff.most(self.max_in_flight), self.now_s())
+    def _distribute_rdy(self) -> None:
+        self._spread.distribute(0 if self.is_paused else self._backoff.most(self.max_in_flight), self.now_s())
 
     # ---- time
 

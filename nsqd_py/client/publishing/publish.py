@@ -68,7 +68,7 @@ class PendingPublish:
         return self.state is DONE or self.state is FAILED
 
     def fail(self, error: NsqClientError) -> None:
-        # Before the state: a thread that sees it failed looks for the error, without a lock.
+        # Before the state: a thread that sees it failed reads the error, without a lock.
         self.error = error
         self.state = FAILED
 

@@ -1,4 +1,4 @@
-"""The problems of a cluster, for nsqadmin's page and metrics and for `nsq-stat --check`: one place decides. Pure.
+"""The problems of a cluster, for nsqadmin's page and metrics and for `nsq-stat --check`: one module decides. Pure.
 
 kinds        the kinds of problems: how bad each is, and what to do
 limits       from which age and lag on something is a problem

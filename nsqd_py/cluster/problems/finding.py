@@ -1,6 +1,6 @@
 """Finds what is wrong in the cluster now. Pure.
 
-Each problem names its place, and says in one sentence what is wrong, with numbers. It is true of the last round; what
+Each problem names what it is about, and says in one sentence what is wrong, with numbers. It is true of the last round; what
 was wrong before is not listed.
 """
 

@@ -194,7 +194,7 @@ KINDS = {
 
 
 class Problem(NamedTuple):
-    """A problem and its place; names that do not apply are empty.
+    """A problem and what it is about; names that do not apply are empty.
 
     text     what is wrong
     weight   problems of one kind are listed by it, highest first

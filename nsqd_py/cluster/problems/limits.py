@@ -49,7 +49,7 @@ class Limits:
     max_message_age_ns  age of the oldest waiting message, by topic; 0 means none
     lagging_after_s     age of the oldest change that a standby lacks
     slow_answers        slow answers without a break that are a problem: the first one after a stop says nothing
-    observer            the program that looks, as sentences name it
+    observer            the program that observes, as sentences name it
     """
 
     max_message_age_ns: ByTopic[int] = field(default_factory=lambda: ByTopic(DEFAULT_MAX_MESSAGE_AGE_NS))

@@ -15,7 +15,7 @@ from nsqd_py.cluster.values import Pace
 
 _SPAN_S = 30.0
 # A channel without messages keeps its averages for this long, so that a pause of its traffic does not erase them.
-_KEPT_S = 600.0
+_REMEMBERED_S = 600.0
 MOST_TRENDS = 5000
 # The weight of the first round, in s: the time before it is not known.
 _FIRST_S = 1.0
@@ -26,7 +26,7 @@ _TIMED_OUT = Rates._fields.index("timed_out")
 _LEAST_GROWTH_PART = 0.02
 _LEAST_DEPTH = 10
 # It grows on an nsqd that has at least this part of what was added; others hardly contribute.
-_LEAST_SHARE = 0.1
+_LEAST_NODE_PART = 0.1
 # Time-outs are a problem when they go on for this long. Those of a consumer that was restarted, or of an nsqd that goes on
 # after a stop, come at once; a longer pause between two ends the episode.
 _TIMING_OUT_S = 15.0
@@ -123,7 +123,7 @@ class Trend:
         """Return the nsqds on which the backlog has grown since the span before, those with most of it first."""
         before = self._last_depths or self._depths
         grown = {node: depth - before.get(node, 0) for node, depth in _depths_of(row).items()}
-        least = _LEAST_SHARE * sum(number for number in grown.values() if number > 0)
+        least = _LEAST_NODE_PART * sum(number for number in grown.values() if number > 0)
         nodes = [node for node, number in grown.items() if number > 0 and number >= least]
         return sorted(nodes, key=lambda node: (-grown[node], node))
 
@@ -148,8 +148,8 @@ def _depths_of(row: ChannelRow) -> dict[str, int]:
     return {node: part.counts[_DEPTH] for node, part in row.parts.items() if part.counts[_DEPTH]}
 
 
-def _part(share: float, others: float) -> float:
-    return share / (share + others) if share > 0 else 0.0
+def _part(number: float, others: float) -> float:
+    return number / (number + others) if number > 0 else 0.0
 
 
 class Trends:
@@ -166,7 +166,7 @@ class Trends:
         for key in [
             key
             for key, trend in self._trends.items()
-            if trend.updated_s < now_s or trend.busy_s < now_s - _KEPT_S
+            if trend.updated_s < now_s or trend.busy_s < now_s - _REMEMBERED_S
         ]:
             del self._trends[key]
 

@@ -9,7 +9,7 @@ encoding     the bytes of responses
 limiter      bounds the memory for long responses
 
 browsers     refuses what a foreign web page makes a browser send
-proxies      tells requests that a reverse proxy passed on
+proxies      recognises requests that a reverse proxy passed on
 guard        the file of --http-auth-file; checks passwords and tokens for admin paths
 
 debug        the paths under /debug
@@ -64,7 +64,7 @@ class Url:
     login: str = ""
 
     @property
-    def place(self) -> str:
+    def origin(self) -> str:
         """The URL for logs: without path, query and login, which may be secrets."""
         return f"{'https' if self.is_secure else 'http'}://{join_address(self.host, self.port)}"
 

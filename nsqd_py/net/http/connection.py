@@ -59,7 +59,7 @@ _AT_START: Final = 1
 _IN_HEAD: Final = 2
 _IN_BODY: Final = 3
 _OWES_CONTINUE: Final = 4  # in the body, which the client may send only after it gets 100 Continue
-_KEPT_WAITING = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY, _OWES_CONTINUE: BODY}
+_TIME_OUT_REASON = {_NEW: HEAD, _AT_START: IDLE, _IN_HEAD: HEAD, _IN_BODY: BODY, _OWES_CONTINUE: BODY}
 
 
 class HttpConnection(Stream, Generic[App]):
@@ -190,7 +190,7 @@ class HttpConnection(Stream, Generic[App]):
                 return
 
     def _piece_bytes(self) -> int:
-        """Return how much to parse before looking at the clock: the rest of a body is one piece."""
+        """Return how much to parse before reading the clock: the rest of a body is one piece."""
         if self._phase < _IN_BODY:
             return _PIECE_BYTES
         return max(_PIECE_BYTES, self._head.content_length - self._body_bytes)
@@ -481,7 +481,7 @@ class HttpConnection(Stream, Generic[App]):
             if self._phase >= _IN_BODY:
                 waited_s -= self._body_bytes / MIN_BODY_BYTES_PER_S
             if limit_s and waited_s >= limit_s:
-                return _KEPT_WAITING[self._phase]
+                return _TIME_OUT_REASON[self._phase]
         return super().overdue(now_s, limits)
 
     def time_out(self, reason: str) -> None:

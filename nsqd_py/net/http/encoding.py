@@ -51,8 +51,8 @@ def refused_connection() -> bytes:
     return encode(TOO_MANY_CONNECTIONS, is_http_1_0=False, keep_alive=False)
 
 
-def in_place_of(answer: bytes, reply: Reply) -> bytes:
-    """Return another response in place of an encoded one, for the same HTTP version and connection handling."""
+def replacement_for(answer: bytes, reply: Reply) -> bytes:
+    """Return another response instead of an encoded one, for the same HTTP version and connection handling."""
     is_http_1_0 = answer.startswith(b"HTTP/1.0")
     head = answer[: answer.index(b"\r\n\r\n")]
     keep_alive = b"Connection: keep-alive" in head if is_http_1_0 else b"Connection: close" not in head

@@ -208,7 +208,7 @@ class Guard:
         self._logins = Logins(clock, sleep)
 
     def known(self, authorization: bytes, address: str) -> bool | None:
-        """True if the header that `address` sent is right, False if it is wrong, None if only `check` can tell."""
+        """True if the header that `address` sent is right, False if it is wrong, None if only `check` knows."""
         self._reread_if_changed()
         scheme, rest = split_authorization(authorization)
         if scheme == b"basic":

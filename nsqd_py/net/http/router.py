@@ -24,8 +24,8 @@ from nsqd_py.runtime.logs.daemon_log import Log
 if TYPE_CHECKING:
     from nsqd_py.net.http.guard import Guard
 
-_TARGETS_KEPT = 1024
-_LONGEST_TARGET_KEPT = 512  # bytes
+_CACHED_TARGETS = 1024
+_LONGEST_CACHED_TARGET = 512  # bytes
 _MOST_SEPARATORS = 4096  # escapes, parameters and slashes in a URL; they take 3 ms to parse
 
 _PLAIN = re.compile(r"[a-z0-9_-]+")
@@ -120,7 +120,7 @@ class Target(Generic[App]):
 
     params       the parameters of the query; None if it is malformed
     query_error  the reason why the query is malformed
-    argument     the part of the path in the place of `:opt`
+    argument     the part of the path that `:opt` stands for
     """
 
     route: Route[App] | None
@@ -141,15 +141,15 @@ class Router(Generic[App]):
         self._open_ended = sorted(
             {(path[: path.index(":")], path) for _, path in self._by_method_and_path if ":" in path}
         )
-        self._resolve_kept = lru_cache(_TARGETS_KEPT)(self._resolve)
+        self._resolve_cached = lru_cache(_CACHED_TARGETS)(self._resolve)
 
     def resolve(self, method: str, url: str) -> Target[App]:
         """Return the target of a request line."""
-        if len(url) > _LONGEST_TARGET_KEPT and sum(map(url.count, "%&/")) > _MOST_SEPARATORS:
+        if len(url) > _LONGEST_CACHED_TARGET and sum(map(url.count, "%&/")) > _MOST_SEPARATORS:
             return Target(None, answers.refused_by_http(431), is_logged=False)
         return (
-            self._resolve_kept(method, url)
-            if len(url) <= _LONGEST_TARGET_KEPT
+            self._resolve_cached(method, url)
+            if len(url) <= _LONGEST_CACHED_TARGET
             else self._resolve(method, url)
         )
 
@@ -173,7 +173,7 @@ class Router(Generic[App]):
         return Target(route, params=params, is_logged=route.is_logged, argument=argument)
 
     def _pattern(self, path: str) -> tuple[str, str]:
-        """Return (path in the table, part in the place of `:name`)."""
+        """Return (path in the table, part that `:name` stands for)."""
         for beginning, pattern in self._open_ended:
             argument = path.removeprefix(beginning)
             if path.startswith(beginning) and argument and "/" not in argument:

@@ -7,7 +7,7 @@ from nsqd_py.runtime.logs.lines import DaemonLog
 
 
 def bug_text(bug: BaseException) -> str:
-    """Return the text of the line about a bug, for the bug and the place where it was noticed.
+    """Return the text of the line about a bug, for the bug and where it was noticed.
 
     Lines that clients can cause are limited by text: to a burst, and then one a second. Each bug has a text.
     """

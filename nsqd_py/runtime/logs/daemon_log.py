@@ -50,7 +50,7 @@ _SHOWN = {DEBUG: "DEBUG", INFO: "INFO", WARNING: "WARNING", ERROR: "ERROR", FATA
 
 # A pipe that poll() reports as writable takes this many bytes without blocking (PIPE_BUF on Linux); sockets take more.
 _PIECE_BYTES = 4096
-KEPT_BYTES = 256 * 1024
+BUFFER_BYTES = 256 * 1024
 _SLOW_S = 0.05
 EXIT_S = 1.0
 
@@ -268,7 +268,7 @@ class Log(Lines):
 class LineSink:
     """Writes whole lines. A thread writes what a pipe does not take at once, and what follows a slow write to a file.
 
-    Up to KEPT_BYTES wait for the thread; lines beyond that are lost, and counted in `lost_count`. When the program ends,
+    Up to BUFFER_BYTES wait for the thread; lines beyond that are lost, and counted in `lost_count`. When the program ends,
     waiting lines have EXIT_S to be written. The descriptor stays in blocking mode, because other processes share it.
 
     Any thread may write lines, as those of nsq-to-file do: one lock guards everything here. A poll object refuses a second
@@ -307,7 +307,7 @@ class LineSink:
 
     def _keep(self, lines: bytes) -> None:
         """Let a thread write these lines. Call it under the lock."""
-        if self._waiting_bytes and self._waiting_bytes + len(lines) > KEPT_BYTES:
+        if self._waiting_bytes and self._waiting_bytes + len(lines) > BUFFER_BYTES:
             self.lost_count += lines.count(b"\n")
             return
         self._waiting.append(lines)

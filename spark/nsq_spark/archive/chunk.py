@@ -185,7 +185,7 @@ class Payload:
 
     @classmethod
     def unread(cls, count: int) -> Payload:
-        """Return the payload of messages whose bodies nobody uses: empty ones."""
+        """Return the payload of messages whose bodies no one uses: empty ones."""
         nothing = np.zeros(count, dtype=np.int64)
         return cls(pa.py_buffer(b""), nothing, nothing)
 

@@ -91,9 +91,9 @@ def compiled_glob(pattern: str) -> re.Pattern[str]:
 class Hints:
     """Settings that the user knows better.
 
-    format           in place of what is recognised
+    format           instead of what is recognised
     topic            of messages that do not have it
-    topic_from_name  a regular expression with a group `topic`, looked for in the path of files with such messages
+    topic_from_name  a regular expression with a group `topic`, searched for in the path of files with such messages
     time_zone        of the hours in names of files that keep no times; "": any
     """
 
@@ -291,11 +291,11 @@ class _Recogniser:
 
         In this order: what the user says, the manifest, the name.
         """
-        if told := self._told_topic(entry.path):
-            return (told,)
+        if hint := self._hinted_topic(entry.path):
+            return (hint,)
         return self._manifests.topics(entry.path) or topics_in(entry.path, self._bases[entry])
 
-    def _told_topic(self, path: str) -> str | None:
+    def _hinted_topic(self, path: str) -> str | None:
         if self._hints.topic or self._topic_from_name is None:
             return self._hints.topic
         match = self._topic_from_name.search(path)
@@ -304,8 +304,8 @@ class _Recogniser:
     def _parts(self, entry: Entry) -> list[FilePart]:
         """Return what the manifest says of a file. The user knows the topic of `lines` better."""
         parts = self._manifests.complete(entry)
-        told = self._told_topic(entry.path)
-        return [part._replace(topic=told) if told and part.format is Format.LINES else part for part in parts]
+        hint = self._hinted_topic(entry.path)
+        return [part._replace(topic=hint) if hint and part.format is Format.LINES else part for part in parts]
 
     def _in_doubt(self, info: FileInfo, topics: Names) -> FileInfo:
         """Return a file of lines with its topic, or as unwanted if none of the topics that it may have is requested."""

@@ -1,4 +1,4 @@
-"""The command spark-replay, from its options to its exit status: list, ask, start Spark, send or look, and report."""
+"""The command spark-replay, from its options to its exit status: list, ask, start Spark, send or only list, and report."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from nsqd_py.client.errors import NsqClientError
 
 T = TypeVar("T")
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 # Tasks end by themselves when they are asked to. Spark cancels those that do not, whose counts are in their ledgers.
 _CANCEL_AFTER_S, _LEAVE_AFTER_S = 1.5, 1.0
 # A process that has been killed ends within this time, after the connections to it.
@@ -263,7 +263,7 @@ class Replay:
 
     def _attend(self, done: Future[T], group: str) -> None:
         """Return when the work has ended; at the latest a few seconds after it was asked to."""
-        while not (wait([done], _LOOK_S).done or self.stop.is_set()):
+        while not (wait([done], _POLL_S).done or self.stop.is_set()):
             self.on_progress(self._ledgers.totals())
         if done.done():
             return

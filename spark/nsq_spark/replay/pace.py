@@ -9,7 +9,7 @@ import numpy as np
 from nsq_spark.archive.splits import Numbers
 from nsqd_py.settings.durations import SECOND_NS
 
-# A rate and a speed are kept in spite of short stops: this many seconds' worth of messages may leave at once.
+# A rate and a speed are reached in spite of short stops: this many seconds' worth of messages may leave at once.
 _BURST_S = 0.1
 # Messages that are due within this time are sent together: 100 commands a second, not one for each message.
 _TOGETHER_S = 0.01

@@ -252,7 +252,7 @@ def _time_column(path: str, storage: Storage) -> str:
 
 @contextmanager
 def _listed_by_few_tasks(spark: SparkSession) -> Iterator[None]:
-    """Let Spark look at the paths in few tasks. It does so in a job if there are many, by default with a task for each path."""
+    """Let Spark list the paths in few tasks. It does so in a job if there are many, by default with a task for each path."""
     before = str(spark.conf.get(_LISTING_TASKS))
     spark.conf.set(_LISTING_TASKS, str(min(int(before), _MOST_LISTING_TASKS)))
     try:

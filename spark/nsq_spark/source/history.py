@@ -169,7 +169,7 @@ class History:
         self._distinct: dict[tuple[LogKey, Stretch], int] = {}
 
     def forget(self) -> None:
-        """Look for new files when they are needed again."""
+        """List new files when they are needed again."""
         self._stretches = None
 
     def is_awaited(self) -> bool:

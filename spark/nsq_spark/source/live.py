@@ -32,7 +32,7 @@ from nsq_spark.source.live_options import (
     TopicOffset,
     by_topic,
 )
-from nsq_spark.source.nsqds import NoTopic, patiently, read, report_loss, tcp_address
+from nsq_spark.source.nsqds import NoTopic, read, report_loss, tcp_address, with_retries
 from nsq_spark.source.planner import Planner, TopicPartition
 from nsqd_py.diskqueue.records import PUBLISHED
 
@@ -136,7 +136,7 @@ def read_range(part: TopicPartition) -> Rows:
     address = asked if "://" in asked else f"http://{asked}"
     nsqd = ""
     if "nsqd" in part.columns:
-        nsqd = patiently(partial(tcp_address, asked, options.access), options.give_up_after_s)
+        nsqd = with_retries(partial(tcp_address, asked, options.access), options.give_up_after_s)
     position, high = part.low, part.high
     if high.count is None:
         raise ArchiveError(
@@ -145,7 +145,7 @@ def read_range(part: TopicPartition) -> Rows:
     while position.is_before(high):
         where = {"seq": position.seq} if position.message_id is None else {"id": position.message_id}
         try:
-            retained = patiently(
+            retained = with_retries(
                 partial(read, asked, topic, _READ_BYTES, options.access, **where), options.give_up_after_s
             )
         except NoTopic:
@@ -188,7 +188,7 @@ def _not_retained(part: TopicPartition, low: Position, high: Position, *, is_ano
         return plan.archived(part.log, low, high)
 
     # Nsq-to-file may finish its file in that time.
-    for archived in patiently(planned, options.give_up_after_s):
+    for archived in with_retries(planned, options.give_up_after_s):
         assert isinstance(archived, ArchivePartition)
         yield from read_partition(archived)
 

@@ -367,7 +367,7 @@ def _flat(nested: Any) -> Positions:
     }
 
 
-def shares(there: Counts, most: int | None) -> Counts:
+def quotas(there: Counts, most: int | None) -> Counts:
     """Share out at most `most` messages: each log gets the same, and what one does not need goes to the others."""
     if most is None:
         return dict(there)

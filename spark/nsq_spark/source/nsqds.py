@@ -169,7 +169,7 @@ def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
         return {}
 
 
-def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
+def with_retries(question: Callable[[], T], give_up_after_s: float) -> T:
     """Return the answer, asking again while nsqds are away. Raises Refused at once, and ArchiveError after the time."""
     deadline_s = time.monotonic() + give_up_after_s
     is_reported = False
@@ -241,7 +241,7 @@ class LiveTopics:
         Waits while all nsqds are away, with `of_all` while any is, known ones too unless some are gone; else one that is away
         is left out. Raises ArchiveError.
         """
-        return patiently(partial(self._asked, set(known), of_all), self._options.give_up_after_s)
+        return with_retries(partial(self._asked, set(known), of_all), self._options.give_up_after_s)
 
     def _asked(self, known: set[LogKey], of_all: bool) -> Answers:
         found: Answers = {}

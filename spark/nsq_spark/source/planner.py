@@ -26,9 +26,9 @@ from nsq_spark.source.live_options import (
     Positions,
     TopicOffset,
     offset_in,
-    shares,
+    quotas,
 )
-from nsq_spark.source.nsqds import Answers, LiveTopics, Retained, id_before, patiently, report_loss
+from nsq_spark.source.nsqds import Answers, LiveTopics, Retained, id_before, report_loss, with_retries
 
 _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
@@ -179,7 +179,7 @@ class Planner:
             archived[log] = self._archive.count(log, low, begin) if log in highs else 0
             ends[log] = self._stop(log, begin, there, target)
             waiting[log] = archived[log] + begin.messages_to(ends[log])
-        taken = shares(waiting, most)
+        taken = quotas(waiting, most)
         for log, low in lows.items():
             begin = highs.get(log, low)
             of_log = taken[log] - archived[log]
@@ -280,7 +280,7 @@ class Planner:
         return high if low.is_before(high) and not is_same else None
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
-        """Report messages between two positions that the archive does not have, after looking for new files."""
+        """Report messages between two positions that the archive does not have, after listing new files."""
         ended = self._there[log].ended if log in self._there else ()
         for _ in range(2):
             lost = self._archive.missing(log, low, high, partial(self._count_at, log), ended)
@@ -305,7 +305,7 @@ class Planner:
 
     def _owners(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
         """Return the log of each topic and nsqd in the archive, itself if it is gone. Raises ArchiveError if it may be down."""
-        return patiently(partial(self._owners_now, newest), self.options.give_up_after_s)
+        return with_retries(partial(self._owners_now, newest), self.options.give_up_after_s)
 
     def _owners_now(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
         nsqds, failures = self.topics.by_tcp_address()

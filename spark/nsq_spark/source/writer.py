@@ -1,6 +1,6 @@
 """The writers of the data source: each task publishes its rows, at least once, and returns what nsqd acknowledged.
 
-Rows become batches by the column; no single row is looked at, unless it is deferred.
+Rows become batches by the column; no single row is read, unless it is deferred.
 """
 
 from __future__ import annotations

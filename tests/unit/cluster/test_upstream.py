@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from nsqd_py.cluster.upstream import Upstream, UpstreamError, place_of
+from nsqd_py.cluster.upstream import Upstream, UpstreamError, shown_address
 from nsqd_py.net.http.client import BadStatus, Unreachable
 
 
@@ -15,7 +15,7 @@ def test_a_server_that_wants_https_is_asked_so() -> None:
     client = Mock(**{"exchange.side_effect": [refusal, b"5"]})
     assert Upstream(client).get("a:1", "/stats", {"topic": "t"}) == 5
     asked = [
-        f"{method} {url.place}{url.path}"
+        f"{method} {url.origin}{url.path}"
         for method, url, *_ in (call.args for call in client.exchange.mock_calls)
     ]
     assert asked == ["GET http://a:1/stats?topic=t", "GET https://a:2/stats?topic=t"]
@@ -35,4 +35,4 @@ def test_what_fails_names_server_and_reason(answer: Exception, error: str, reaso
 
 
 def test_a_password_is_never_shown() -> None:
-    assert place_of("https://user:secret@host:1") == "host:1"
+    assert shown_address("https://user:secret@host:1") == "host:1"

@@ -88,7 +88,7 @@ def test_the_reserve_stays_free(room: Room) -> None:
     room.free_bytes = 10 * MIB
     life = room.start(min_free_disk_bytes=9 * MIB)
     life.create()
-    room.topic.room_bytes = 0
+    room.topic.quota_bytes = 0
     room.fill()
     assert room.written_bytes <= MIB
     assert room.health == f"disk: no more than the {9 * MIB} bytes of --min-free-disk-bytes are free"

@@ -15,13 +15,13 @@ import pytest
 
 from nsqd_py.runtime.logs import daemon_log as logs
 from nsqd_py.runtime.logs.daemon_log import (
+    BUFFER_BYTES,
     CLIENT_BURST,
     DEBUG,
     ERROR,
     FATAL,
     INFO,
     JSON,
-    KEPT_BYTES,
     MAX_CLIENT_CHARACTERS,
     TEXT,
     WARNING,
@@ -171,15 +171,15 @@ def test_lines_that_were_lost_are_counted_and_none_is_torn(pipe: Pipe) -> None:
     assert kept == sorted(kept)
     assert text.count("line ") == len(kept)
     assert len(kept) + sum(lost) == 1000
-    assert len(kept) * 1000 > KEPT_BYTES
+    assert len(kept) * 1000 > BUFFER_BYTES
 
 
 def test_a_line_longer_than_all_that_is_kept_arrives_whole(pipe: Pipe) -> None:
     log = pipe.log()
-    log.exception("broken", error=ValueError("x" * 2 * KEPT_BYTES))
+    log.exception("broken", error=ValueError("x" * 2 * BUFFER_BYTES))
     log.info("next")
     text = read_until_losses_are_reported(pipe, log)
-    assert f"ValueError: {'x' * 2 * KEPT_BYTES}\n" in text
+    assert f"ValueError: {'x' * 2 * BUFFER_BYTES}\n" in text
     assert "INFO: next" not in text
 
 

@@ -17,7 +17,7 @@ from nsq_spark.source.live_options import (
     TopicOffset,
     is_live,
     live_options,
-    shares,
+    quotas,
     stream_of,
 )
 from nsq_spark.source.options import BadOption
@@ -66,8 +66,8 @@ LOGS = st.builds(LogKey, st.text("ab", max_size=2), st.text("ab", max_size=2))
 
 @given(st.dictionaries(LOGS, st.integers(0, 50)), st.integers(0, 100))
 def test_a_limit_is_used_up_and_shared(there: dict[LogKey, int], most: int) -> None:
-    assert shares(there, None) == there
-    found = shares(there, most)
+    assert quotas(there, None) == there
+    found = quotas(there, most)
     assert sum(found.values()) == min(most, sum(there.values()))
     assert all(found[nsqd] <= there[nsqd] for nsqd in there)
     waiting = [found[nsqd] for nsqd in there if found[nsqd] < there[nsqd]]

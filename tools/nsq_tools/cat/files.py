@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from nsqd_py.stores.directories import (
     POINTERS,
     LocalFiles,
+    is_companion,
     is_go_queue,
-    is_kept_beside,
     is_passed_over,
     sorted_by_name,
 )
@@ -34,7 +34,7 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
     failures: list[OSError] = []
     files = LocalFiles(failures.append)
     try:
-        given = _without_kept_beside(names, files) if len(names) > 1 else names
+        given = _without_companions(names, files) if len(names) > 1 else names
     except UnreadableTable as error:
         yield " ".join(names), NoMessages(str(error))
         return
@@ -65,17 +65,17 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
         yield " ".join(names), NoMessages("there are no files with messages here")
 
 
-def _without_kept_beside(names: Sequence[str], files: LocalFiles) -> list[str]:
+def _without_companions(names: Sequence[str], files: LocalFiles) -> list[str]:
     """Return the names without those that are passed over in a directory. Raises UnreadableTable."""
     rewritten = rewritten_files(filter(os.path.isfile, names), files)
-    return [name for name in names if name not in rewritten and not _is_kept_beside(name)]
+    return [name for name in names if name not in rewritten and not _is_companion(name)]
 
 
-def _is_kept_beside(path: str) -> bool:
+def _is_companion(path: str) -> bool:
     name = os.path.basename(path)
     if os.path.isdir(path):
         return name == POINTERS or is_passed_over(name)
-    return is_kept_beside(name)
+    return is_companion(name)
 
 
 def _finished(directory: str, files: LocalFiles) -> list[str]:

@@ -46,7 +46,7 @@ class Scroll:
 class Cursor(Scroll):
     """The selected line of a list, and its visible lines: `page` of them, from line `top` on.
 
-    The cursor stays with its line when others come, go or change places; on the first line, it stays there.
+    The cursor stays with its line when others come, go or change their order; on the first line, it stays there.
     """
 
     def __init__(self) -> None:

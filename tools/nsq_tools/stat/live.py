@@ -32,7 +32,7 @@ from nsq_tools.stat.rows import Filter, Order, select_live
 from nsq_tools.stat.screen import ScreenView, draw
 from nsq_tools.stat.views import TopicFacts
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.upstream import Upstream, place_of
+from nsqd_py.cluster.upstream import Upstream, shown_address
 from nsqd_py.runtime.command import is_terminal, wants_colour
 from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.settings.durations import SECOND_NS, format_duration
@@ -105,7 +105,7 @@ class LiveTable:
 
     def __post_init__(self) -> None:
         options = self._options
-        self._addresses = {place_of(address): address for address in options.nsqd_http_address}
+        self._addresses = {shown_address(address): address for address in options.nsqd_http_address}
         self._filter = Filter(options.filter)
         self._interval_s = options.interval_ns / SECOND_NS
         self._navigation = Navigation(Order.parse(options.sort))

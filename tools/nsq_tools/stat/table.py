@@ -32,7 +32,7 @@ _MIN_TREND_WIDTH = 8
 _MAX_TREND_WIDTH = HISTORY_LENGTH
 # The trend takes at most this part of the width.
 _TREND_PART = 3
-# The letter of a problem, which is left out where it would take the place of a number.
+# The letter of a problem, which is left out where it would replace a number.
 _MARK_WIDTH = 2
 _MIN_WIDTH_WITH_MARKS = 24
 

@@ -23,7 +23,7 @@ from nsqd_py.settings.regex import ANY, compiled, path_steps, values_at
 if TYPE_CHECKING:
     from nsq_tools.messages import Columns
 
-_KEPT = "\t\n"
+_UNESCAPED = "\t\n"
 _CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
 # Direction marks, embeddings, overrides and isolates (Unicode TR 9), and the line separators.
 _DIRECTIONS = [
@@ -38,7 +38,7 @@ _DIRECTIONS = [
 _ESCAPES = {
     ord(one): f"\\x{ord(one):02x}" if one.isascii() else f"\\u{ord(one):04x}"
     for one in [*_CONTROLS, *_DIRECTIONS]
-    if one not in _KEPT
+    if one not in _UNESCAPED
 }
 # As in jq's @tsv: tabs and line feeds in a value are escaped.
 _IN_LINE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})

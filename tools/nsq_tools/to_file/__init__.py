@@ -11,7 +11,7 @@ archive       the files of one topic, one after the other; rotation
 topic_writer  one topic: its consumer and archive; finishes messages after the sync               gevent
 service       all topics of a process, and signals                                                gevent
 
-A message is finished (FIN) only after it was synced to the disk. What was written and not yet synced is kept in memory,
+A message is finished (FIN) only after it was synced to the disk. What was written and not yet synced stays in memory,
 and is written again after an error.
 
 Threads

@@ -34,7 +34,7 @@ DELTA, ICEBERG = "delta", "iceberg:"
 _TOKEN = "nsq-to-file"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Delta forgets the token of a file after this time; else its checkpoints would grow with each file for ever. A claim that was
-# left for longer is looked for among the files of the table.
+# left for longer is searched for among the files of the table.
 _DELTA_LIMITS = {"delta.setTransactionRetentionDuration": "interval 30 days"}
 # Iceberg writes all snapshots again with each commit: it keeps ten of these files, and merges the lists of files. Without that,
 # 100 commits leave 4.7 MB, with it 1.4 MB.

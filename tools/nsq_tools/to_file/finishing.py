@@ -6,7 +6,7 @@ and continues.
 
 In a file of an earlier run, an incomplete end is removed first. It was never synced completely, so its messages were
 not finished, and nsqd delivers them again. Nothing else is removed: damaged parts stay in the file and are reported. If
-the file that is placed does not have all of the original, as after the conversion of a damaged file, the original is kept.
+the file that is placed does not have all of the original, as after the conversion of a damaged file, the original stays.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def remove_other_names(
 
     Before a name is removed, the inodes must show that the placed file exists and is the same file or a complete copy;
     if they cannot, `is_copy(path)` reads the file. Return False if the placed file is missing or is another file: then
-    the source may be the last copy, and is kept.
+    the source may be the last copy, and stays.
     """
     target = output_dir / placed
     adjacent = side_path(output_dir, token, _MOVING)
@@ -241,7 +241,7 @@ class FinishedFile:
 
     @property
     def _original(self) -> Path:
-        """The name of the file in the work-dir if it is kept."""
+        """The name of the file in the work-dir if it stays."""
         return self.claim.work_path.with_name(f"{_ORIGINAL_PREFIX}{self.claim.token}")
 
     @property

@@ -175,7 +175,7 @@ class ManifestEntry:
         closed            time of finishing, ns since the epoch
         damaged_bytes     size of the parts that cannot be read: of the file, or of the original that it was made from
         damaged_ranges    the first of these parts, each as the offsets of its first byte and of the byte behind it
-        original          name in the work-dir of the original, which is kept if the file has less than the original may have
+        original          name in the work-dir of the original, which stays if the file has less than the original may have
         nsqds             the messages of each nsqd, see `LogPart`; empty if the format has no ids
 
     Spark and other readers of directories skip names that begin with an underscore.

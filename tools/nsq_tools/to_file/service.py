@@ -271,7 +271,7 @@ class Service:
                 if isinstance(topic, str) and is_valid_name(topic.encode(errors="replace"))
             ]
         except (HttpClientError, TypeError, KeyError) as error:
-            self._log.error("could not retrieve topic list from %s: %s", url.place, error)
+            self._log.error("could not retrieve topic list from %s: %s", url.origin, error)
             return []
 
     def _update(self, topics: list[str]) -> None:

@@ -16,7 +16,7 @@ from nsqd_py.version import NSQ_VERSION
 
 Headers = Mapping[str, str]
 
-# A --get address has the message in this place.
+# A --get address has the message here.
 PLACEHOLDER = "%s"
 POST = "POST"
 GET = "GET"
@@ -80,7 +80,7 @@ class HttpRequest:
             raise ValueError("%s must be in the path or the query")
         self.server = Server(url.is_secure, url.host, url.port)
         # For logs; without the query, which may hold secrets.
-        self.name = url.place + path.partition("?")[0].replace(_MARKER, PLACEHOLDER)
+        self.name = url.origin + path.partition("?")[0].replace(_MARKER, PLACEHOLDER)
         fields = "".join(f"{name}: {value}\r\n" for name, value in _fields(url, headers).items())
         self._before, marker, self._after = f"{method} {path} HTTP/1.1\r\n{fields}".encode().partition(
             _MARKER.encode()
@@ -115,7 +115,7 @@ class HttpRequest:
 
 
 def _fields(url: Url, headers: Headers) -> Headers:
-    host = url.place.partition("://")[2].removesuffix(":443" if url.is_secure else ":80")
+    host = url.origin.partition("://")[2].removesuffix(":443" if url.is_secure else ":80")
     defaults = {"Host": host}
     if url.login:
         defaults["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _ESCAPES = {"\\0": b"\0", "\\a": b"\a", "\\n": b"\n", "\\r": b"\r", "\\t": b"\t", "\\\\": b"\\"}
 _HEX = re.compile(r"\\x([0-9a-fA-F]{2})")
-# No nsqd accepts a message of this size, so a longer record is not kept in memory.
+# No nsqd accepts a message of this size, so a longer record is not held in memory.
 MAX_RECORD_BYTES = 64 << 20
 
 
