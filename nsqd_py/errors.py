@@ -42,7 +42,7 @@ def bug_number(bug: BaseException) -> str:
 
 
 class InternalError(OSError):
-    """What clients learn of a bug: a sentence with its number, and not a word of Python.
+    """The error that clients get for a bug: a sentence with its number, and not a word of Python.
 
     The log has a line with the same number and the traceback; see `nsqd_py.runtime.logs.bugs`. It is an OSError, as it stands
     instead of the result of a write or a read. It does not hold the bug, whose frames may hold messages.

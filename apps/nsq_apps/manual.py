@@ -94,7 +94,7 @@ def _examples(program: Program[Any]) -> str:
 
 
 def _exit_status(program: Program[Any]) -> list[str]:
-    """Return the table of a tool that has exit statuses of its own."""
+    """Return the table of a tool that has its own exit statuses."""
     if not program.exit_statuses:
         return []
     rows = [f"| {status} | {meaning} |" for status, meaning in program.exit_statuses]

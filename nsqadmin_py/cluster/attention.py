@@ -14,7 +14,7 @@ from nsqd_py.cluster.problems.words import counted
 
 # The most rows of the list.
 MOST_LISTED = 200
-# Problems of one kind with one cause are one row if they are at least so many.
+# Problems of one kind with one cause are one row if there are at least this many.
 GROUPED_FROM = 4
 # A kind with more causes is one row.
 MOST_CAUSES = 5

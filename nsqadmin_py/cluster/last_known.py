@@ -1,7 +1,7 @@
 """The last known state of each nsqd: of one that does not answer, and of one that is gone. Pure.
 
 An nsqd that is killed disappears from the answers of nsqlookupds at once, and its messages from all sums. It
-is remembered until somebody dismisses it, so that the page can say what is missing.
+is remembered until a user dismisses it, so that the page can say what is missing.
 """
 
 from __future__ import annotations

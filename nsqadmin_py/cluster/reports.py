@@ -64,7 +64,7 @@ class Known:
 
 
 class Report(NamedTuple):
-    """What the receiver must get about a problem; `event` is BEGAN or ENDED."""
+    """A report of a problem to the receiver; `event` is BEGAN or ENDED."""
 
     event: str
     known: Known

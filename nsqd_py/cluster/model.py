@@ -1,6 +1,6 @@
 """The current state of the cluster: its nodes, and the topics and channels over all of them. Pure.
 
-Rates are computed for each nsqd over the time between two of its own answers, and then added. So an nsqd that answers
+Rates are computed for each nsqd over the time between two answers of that nsqd, and then added. So an nsqd that answers
 late, restarts or fails for a while does not distort them.
 """
 
@@ -496,7 +496,7 @@ def _drain(before: Drain | None, document: Any, now_s: float) -> Drain | None:
 
 
 def _increase(before: int, now: Any) -> int | None:
-    """Return the difference of a figure that not all nsqds report; None if it cannot be compared."""
+    """Return the difference of a number that not all nsqds report; None if it cannot be compared."""
     if type(now) is not int or not NOT_REPORTED <= now <= MOST_COUNT:
         raise ValueError("a count is no whole number, or too large for one")
     return None if now < before or before == NOT_REPORTED else now - before

@@ -311,7 +311,7 @@ class ClusterPoller:
         )
         node.is_late, node.is_slow = question.is_late, is_slow
 
-    # ---- questions; each runs in a greenlet of its own
+    # ---- questions; each runs in its own greenlet
 
     def _ask_lookupd(self, address: str) -> None:
         lookup = shown_address(address)

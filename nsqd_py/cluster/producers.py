@@ -92,7 +92,7 @@ class SharedAddress(NamedTuple):
 
     node    HTTP address of one of them
     nsqds   how many they are
-    topics  those of all of them; empty if each has an HTTP address of its own
+    topics  those of all of them; empty if each has its own HTTP address
     """
 
     node: str

@@ -1,4 +1,4 @@
-"""What is new in a data path, in rounds, for a reader that keeps a copy of it.
+"""The changes of a data path, in rounds, for a reader that keeps a copy of it.
 
 Nothing is held in memory for a reader: a round reads the files, from where the last one stopped. First come the new
 records of all changed logs, then the entries of their journals, then `nsqd.dat`, then the names of files that are gone.

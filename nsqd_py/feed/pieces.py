@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nsqd_py.diskqueue.journals.epochs import Epochs
 
-# The checksum of an offered file covers so many bytes before its end.
+# The checksum of an offered file covers this many bytes before its end.
 CHECKED_BYTES = 4096
 
 

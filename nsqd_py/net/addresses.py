@@ -42,7 +42,7 @@ def parse_host_port(address: str, lowest_port: int = 1) -> tuple[str, int]:
 
 
 def ip_version(host: str) -> int:
-    """Return 4 or 6 for an IP address without brackets; 0 if it is none."""
+    """Return 4 or 6 for an IP address without brackets; 0 for anything else."""
     import ipaddress  # slow to import; few addresses need it
 
     try:

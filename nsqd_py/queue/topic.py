@@ -75,7 +75,7 @@ class SpaceGrants(Protocol):
 
 
 class DiskUse(NamedTuple):
-    """How a topic writes to its log. By default, the event loop makes all writes, of any size.
+    """The way in which a topic writes to its log. By default, the event loop makes all writes, of any size.
 
     speed        says whether the disk is slow
     space        grants the bytes that the topic may write

@@ -1,4 +1,4 @@
-"""Checks of documents that somebody else may have written: fields of JSON, JSON of other machines, messages as JSON lines, and
+"""Checks of documents that other programs may have written: fields of JSON, JSON of other machines, messages as JSON lines, and
 frames of zstd.
 """
 
@@ -42,7 +42,7 @@ def describe(error: Exception) -> str:
 
 
 def checked_number(value: object) -> int:
-    """Return a number of an epoch or a message, a time in ns, or an offset. Raises ValueError if it is none."""
+    """Return a number of an epoch or a message, a time in ns, or an offset. Raises ValueError if it is not one."""
     if not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!a:.50} is no number from 0 to 2**63 - 1")
     return value

@@ -75,7 +75,7 @@ class Turns:
     """Spreads short jobs of many greenlets that become ready at once over iterations of the event loop.
 
     gevent runs all ready greenlets before it polls sockets again. With `wait` before each job, they run for
-    TURNS_S in an iteration, and then one by one, each in an iteration of its own. Addresses take turns, and so do the
+    TURNS_S in an iteration, and then one by one, each in its own iteration. Addresses take turns, and so do the
     kinds of jobs of an address: who asks for something else need not wait for a crowd.
     """
 

@@ -1,4 +1,4 @@
-"""What nsqd and its optional features are to each other: the moments of a part, and what it may ask of its nsqd."""
+"""The contract between nsqd and its optional features: the moments of a part, and what it may ask of its nsqd."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Feature(NamedTuple):
-    """What a feature adds at one point: the module and the name of a function or class, and when nsqd needs it."""
+    """An addition of a feature at one point: the module and the name of a function or class, and when nsqd needs it."""
 
     path: str
     is_needed: Callable[[NsqdOptions, Path], bool]
@@ -76,7 +76,7 @@ class Host(Protocol):
 
 
 class Part:
-    """What a feature does in one nsqd. The methods are called in this order, at most once; they do nothing by default.
+    """The work of a feature in one nsqd. The methods are called in this order, at most once; they do nothing by default.
 
     After an nsqd that failed to start, the last ones are called too. Statistics, metrics and what TCP clients ask of it
     go through `broker.replication`.

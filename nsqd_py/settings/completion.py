@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from nsqd_py.settings.flags import addresses_from_environment
 
-# Somebody waits in front of a terminal.
+# A user waits in front of a terminal.
 _TIMEOUT_S = 1.0
 _MOST_SERVERS = 3
 _MOST_ANSWER_BYTES = 16 << 20

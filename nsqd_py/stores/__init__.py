@@ -1,4 +1,4 @@
-"""Where archives are, and what nsq-to-file, nsq-cat and Spark have to know alike about their files.
+"""The stores of archives, and the knowledge of their files that nsq-to-file, nsq-cat and Spark share.
 
 directories    files by their names: those with messages, and those that programs keep next to them
 files          open files, which are read at any offset

@@ -1,4 +1,4 @@
-"""What a file is: its compression and the format of its messages, by how it begins and by its name."""
+"""The kind of a file: its compression and the format of its messages, by how it begins and by its name."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ function focusHeading(main) {
   return () => observer.disconnect();
 }
 
-/** While the page grows, unless somebody scrolls. @param {HTMLElement} main @param {number} y */
+/** While the page grows, unless the user scrolls. @param {HTMLElement} main @param {number} y */
 function scrollTo(main, y) {
   window.scrollTo(0, y);
   if (!y) return () => {};

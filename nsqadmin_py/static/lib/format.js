@@ -183,7 +183,7 @@ export function plain(text, most = MOST_OF_A_TEXT) {
   });
 }
 
-/** A foreign name, in a direction of its own. @param {unknown} text */
+/** A foreign name, in its own direction. @param {unknown} text */
 export function name(text) {
   const shown = plain(text, MOST_OF_A_NAME);
   return html`<bdi class=${shown.length > SHORT_NAME ? "name" : "name short-name"}>${shown}</bdi>`;

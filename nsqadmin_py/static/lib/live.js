@@ -152,7 +152,7 @@ class Feed extends Source {
     this.close();
     const hasLasted = performance.now() - this.openedAt > LASTING_MS;
     const error = await this.whatIsWrong();
-    if (!this.readers || this.unfollow || isAsleep) return; // somebody has closed or opened it in the meantime
+    if (!this.readers || this.unfollow || isAsleep) return; // it was closed or opened in the meantime
     if (!error && hasLasted) {
       this.open();
       return;

@@ -91,7 +91,7 @@ export function navigate(href, { replace = false } = {}) {
 }
 
 /**
- * Changes words of the query and keeps the rest; those that are undefined, null or "" go. No step of its own in the
+ * Changes words of the query and keeps the rest; those that are undefined, null or "" go. No separate step in the
  * history of the browser, unless `push`.
  * @param {Record<string, unknown>} words @param {{push?: boolean}} [options]
  */

@@ -68,7 +68,7 @@ export function valueAt(values, i) {
 }
 
 /**
- * At most so many rows, newest first: of each the last time, and the mean, lowest and highest of each list in it.
+ * At most `most` rows, newest first: of each the last time, and the mean, lowest and highest of each list in it.
  * @param {number[]} times @param {(number | null)[][]} lists
  * @param {number} most
  * @returns {{time: number, cells: ({mean: number, low: number, high: number} | null)[]}[]}

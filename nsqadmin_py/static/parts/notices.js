@@ -1,4 +1,4 @@
-// What has been done, and what went wrong. What went wrong, also in part, stays until somebody closes it.
+// What has been done, and what went wrong. What went wrong, also in part, stays until the user closes it.
 
 import { plain } from "../lib/format.js";
 import { html } from "../lib/html.js";

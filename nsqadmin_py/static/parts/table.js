@@ -21,7 +21,7 @@ import { useKeys } from "../lib/keys.js";
  * @property {string} [savedAs] its name in JSON, if that is not the key
  * @property {string} [unit] of what is saved
  * @property {boolean} [isOnlySaved] not in the table
- * @property {boolean} [wide] on a phone, in a line of its own
+ * @property {boolean} [wide] on a phone, in a separate line
  * @property {boolean} [badges] on a phone, next to the name, and left out where it has none
  * @property {boolean} [preview] takes the width that is left, and is cut at its end
  * @property {boolean} [hideTitle] on a phone, where the cell says itself what it is

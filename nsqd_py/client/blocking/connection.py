@@ -43,7 +43,7 @@ _LAST_READS = 64
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """What the parts of one client share.
+    """The objects that the parts of one client share.
 
     chance  returns a number from 0 to 1
     poller  is woken when a part has something to do
@@ -350,7 +350,7 @@ class Connection:
     def _wait_for_room(self) -> None:
         """Wait until the socket takes more.
 
-        Read in the meantime, since nsqd may be blocked until somebody reads its output.
+        Read in the meantime, since nsqd may be blocked until its output is read.
         """
         limit_s = self._options.write_timeout_s
         untaken = untaken_bytes(self.sock)

@@ -42,9 +42,9 @@ class Consumer(BaseConsumer, ProcessHooks):
         with Consumer("topic", "channel", handle, nsqd_tcp_addresses=["127.0.0.1:4150"], max_in_flight=100) as consumer:
             consumer.wait()
 
-    A thread of its own keeps the connections: heartbeats, touches, discovery and answers go on whatever handlers do.
+    A separate thread keeps the connections: heartbeats, touches, discovery and answers go on whatever handlers do.
     Any thread may call any method, and answer any message. After a fork the child has a consumer that is not started,
-    with connections of its own. A consumer ends when nothing refers to it, its messages or its running handlers.
+    with its own connections. A consumer ends when nothing refers to it, its messages or its running handlers.
 
     `BaseConsumer` describes the arguments and the rules for handlers.
     """

@@ -16,7 +16,7 @@ STUCK_AFTER_S = 60.0
 # once a minute.
 CONSUMERS_RETURN_S = 30.0
 CONSUMERS_FIND_NSQD_S = 90.0
-# A message with so many attempts is one that no consumer can finish.
+# A message with this many attempts is one that no consumer can finish.
 MANY_ATTEMPTS = 20
 # An nsqd that was started so often in this time ends again and again.
 MANY_STARTS = 4

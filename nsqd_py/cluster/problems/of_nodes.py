@@ -30,7 +30,7 @@ _DISK_SLOW_S = 300
 
 
 class Remembered(Protocol):
-    """What an observer remembers of an nsqd. Times are in s since the epoch; see `LastKnown` of nsqadmin."""
+    """An observer's memory of an nsqd. Times are in s since the epoch; see `LastKnown` of nsqadmin."""
 
     address: str
     seen_s: float
@@ -48,7 +48,7 @@ class Remembered(Protocol):
 
 
 class Memory(Protocol):
-    """What an observer remembers of nsqds."""
+    """An observer's memory of all nsqds."""
 
     @property
     def nodes(self) -> Mapping[str, Remembered]: ...

@@ -206,7 +206,7 @@ class Payload:
         return int(self.sizes[low:high].sum())
 
     def cuts(self, most_messages: int, most_bytes: int) -> Ranges:
-        """Yield bounds of MPUBs of at most so many messages and bytes, in order; a larger message is alone."""
+        """Yield bounds of MPUBs of a limited number of messages and bytes, in order; a larger message is alone."""
         return runs(np.cumsum(self.sizes + SIZE_BYTES), most_bytes - SIZE_BYTES, most_messages)
 
     def take(self, which: Any) -> Payload:

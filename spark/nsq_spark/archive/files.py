@@ -1,4 +1,4 @@
-"""What compressed files hold; files that pyarrow has opened, and files as pyarrow reads them.
+"""The contents of compressed files; files that pyarrow has opened, and files as pyarrow reads them.
 
 A compressed file is a row of gzip members or zstd frames. The contents of one are returned once all of it is
 decompressed and, for gzip, its checksum is right; large ones wait in a temporary file. A damaged or incomplete one

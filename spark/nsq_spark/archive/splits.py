@@ -23,7 +23,7 @@ Policy = Literal["fail", "skip"]
 # Such files are compressed as a whole; others compress parts of themselves.
 LINE_FORMATS = (Format.LINES, Format.JSONL)
 DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
-# Opening a file costs as much as reading so many bytes: many small files must not seem to be free.
+# Opening a file costs as much as reading this many bytes: many small files must not seem to be free.
 OPEN_COST_BYTES = 256 * 1024
 
 

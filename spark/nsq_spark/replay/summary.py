@@ -1,4 +1,4 @@
-"""What spark-replay prints: the plan, the summary and the dry run, as text, and the report, as JSON."""
+"""The output of spark-replay: the plan, the summary and the dry run, as text, and the report, as JSON."""
 
 from __future__ import annotations
 

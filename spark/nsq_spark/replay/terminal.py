@@ -45,7 +45,7 @@ class Stopping(ExitStack):
         return self
 
     def begin_work(self) -> None:
-        """From now on a signal asks the replay to end. PySpark has put a handler of its own in place of ours."""
+        """From now on a signal asks the replay to end. PySpark has replaced our handler by its own."""
         self._is_at_work = True
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)

@@ -70,7 +70,7 @@ _JSON_BODY = (
 # The columns of `nsq_spark.schema` from those of nsq-to-file's files; `topic` depends on the file.
 _STORED = {
     "channel": "nullif(channel, '')",
-    # Rounded down, as everywhere else: DIV alone rounds towards zero.
+    # Rounded down, as in all other code: DIV alone rounds towards zero.
     "timestamp": "timestamp_micros((timestamp - pmod(timestamp, 1000)) DIV 1000)",
     "timestamp_ns": "timestamp",
     "id": "id",
@@ -160,7 +160,7 @@ class OwnReader:
 
 
 def partition_numbers(spark: SparkSession, partitions: Sequence[ArchivePartition]) -> DataFrame:
-    """Return a row for each partition, in a task of its own."""
+    """Return a row for each partition, each in its own task."""
     return spark.range(0, len(partitions), 1, max(1, len(partitions)))
 
 

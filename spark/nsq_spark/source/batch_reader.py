@@ -67,7 +67,7 @@ class NsqReader(DataSourceReader):
         )
 
     def read(self, partition: InputPartition) -> Rows:
-        if isinstance(partition, ArchivePartition):  # Spark makes one of its own if there is nothing to read
+        if isinstance(partition, ArchivePartition):  # Spark makes an empty one if there is nothing to read
             yield from read_partition(partition)
 
 

@@ -39,7 +39,7 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        # What `streamReader` raises, PySpark replaces by an error of its own.
+        # What `streamReader` raises, PySpark replaces by its own error.
         if is_live(given := self._given()):
             live_options(given, time.time_ns())
         return ddl()

@@ -139,7 +139,7 @@ class HistoryPartition(ArchivePartition):
 
 
 class History:
-    """What an archive has of logs. It is listed when that is needed, once in some minutes, or after `forget`.
+    """The contents of an archive, by log. It is listed when that is needed, once in some minutes, or after `forget`.
 
     owners_of      returns the logs of topics and nsqds of the archive, by the last messages of each
     remembered_at  where it is retained what files have that no manifest describes; "" for nowhere
@@ -414,7 +414,7 @@ def _windows(
 
 
 class _KnownFiles:
-    """What the files of an archive have: as the manifest says, or as they were read once."""
+    """The contents of the files of an archive, from the manifest or from reading each once."""
 
     def __init__(self, options: ReadOptions, remembered_at: str) -> None:
         self._options = options
@@ -487,7 +487,7 @@ class _KnownFiles:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(
                 self._path, "a", opener=open_file
-            ) as file:  # not through a link that somebody has left there
+            ) as file:  # not through a link that someone has left there
                 file.write(f"{json.dumps([key, found])}\n")
 
 

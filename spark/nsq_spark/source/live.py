@@ -47,7 +47,7 @@ class _TaskReader:
     def read(self, partition: InputPartition) -> Rows:
         if isinstance(partition, TopicPartition):
             yield from read_range(partition)
-        # Spark makes one of its own if there is nothing to read.
+        # Spark makes an empty one if there is nothing to read.
         elif isinstance(partition, ArchivePartition):
             yield from read_partition(partition)
 

@@ -309,7 +309,7 @@ Positions: TypeAlias = dict[LogKey, Position]
 
 @dataclass(frozen=True)
 class TopicOffset:
-    """Where a batch ends in each log. It begins where the last one ended, or in some logs at another position.
+    """The end of a batch in each log. It begins where the last one ended, or in some logs at another position.
 
     Spark keeps it and reads the same again after a crash, whatever was published in the meantime.
     """

@@ -87,7 +87,7 @@ Answers: TypeAlias = dict[LogKey, Retained]
 
 
 def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **start: int) -> Retained:
-    """Return records of about so many bytes from a number (`seq`) or a time (`time`) on, or behind a message (`id`).
+    """Return records of about this many bytes from a number (`seq`) or a time (`time`) on, or behind a message (`id`).
 
     Raises NoTopic, Refused if it is Go's nsqd, and ArchiveError.
     """

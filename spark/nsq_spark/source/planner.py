@@ -46,7 +46,7 @@ class TopicPartition(InputPartition):
 
 
 class Batch(NamedTuple):
-    """What the next batch reads; about how many messages wait in each log, and how many of these it leaves."""
+    """The contents of the next batch; about how many messages wait in each log, and how many of these it leaves."""
 
     offset: TopicOffset
     waiting: Counts

@@ -1,4 +1,4 @@
-"""What the live table remembers of nsqds: of those that have gone, and how often each was started. Pure."""
+"""The live table's memory of nsqds: those that have gone, and how often each was started. Pure."""
 
 from __future__ import annotations
 

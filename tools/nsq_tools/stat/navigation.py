@@ -1,4 +1,4 @@
-"""What the keys of the live table change: the view, the selected line, the filter and the order. Pure.
+"""The state that the keys of the live table change: the view, the selected line, the filter and the order. Pure.
 
 Views lie on top of each other: Enter and the letters of the help open one, Esc and q close it.
 """

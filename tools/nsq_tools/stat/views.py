@@ -63,7 +63,7 @@ _MEANINGS = {
 
 
 class TopicFacts(NamedTuple):
-    """What is known of a topic. `rows` are those of the table; `depths` those of the latest rounds, the oldest first."""
+    """The known facts of a topic. `rows` are those of the table; `depths` those of the latest rounds, the oldest first."""
 
     name: str
     rows: Sequence[Row]

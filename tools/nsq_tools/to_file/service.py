@@ -98,7 +98,7 @@ def _check_package(flag: str, package: str, extra: str) -> None:
 
 
 class Layout:
-    """What the files of all topics have in common: the values that follow from several options.
+    """The common settings of the files of all topics: the values that follow from several options.
 
     store                 the object store for finished files; "" if they stay in a directory
     output_dir, work_dir  the directories of finished files, or from which they are uploaded, and of those that are written

@@ -1,4 +1,4 @@
-// The list of topics: what the cluster does, and where it needs somebody.
+// The list of topics: what the cluster does, and where it needs attention.
 
 import { count, name } from "../../lib/format.js";
 import { html, useMemo } from "../../lib/html.js";

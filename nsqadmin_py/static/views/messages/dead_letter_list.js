@@ -34,7 +34,7 @@ export function originsOf(deadLetters) {
 }
 
 /**
- * Where dead letters are put back, unless somebody says otherwise.
+ * Where dead letters are put back, unless the user says otherwise.
  * @param {string} topic  that has them
  * @param {string[]} origins
  * @returns {string}  empty where no one knows

@@ -10,7 +10,7 @@ import { counted } from "../shared/lost_messages.js";
 import { PublishDialog } from "../topic/publish.js";
 import { formsOf, toBase64, visible } from "./message_body.js";
 
-// A longer text is shown as a whole only if somebody wants it.
+// A longer text is shown as a whole only on request.
 const SHOWN_CHARACTERS = 4000;
 const MOST_EDITED_BYTES = 1024 * 1024;
 

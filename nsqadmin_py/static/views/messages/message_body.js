@@ -7,7 +7,7 @@ import { plain } from "../../lib/format.js";
 const STEP = "  ";
 const LINE_BYTES = 16;
 const OFFSET_DIGITS = 8;
-// String.fromCharCode takes only so many arguments at once.
+// String.fromCharCode takes a limited number of arguments.
 const CHUNK_BYTES = 8192;
 // Strings, then marks, then numbers and words, as JSON has them.
 const TOKENS = /"(?:[^"\\]|\\.)*"|[[\]{}:,]|[^\s[\]{}:,"]+/g;

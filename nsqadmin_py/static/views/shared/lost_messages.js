@@ -2,7 +2,7 @@
 
 import { bytes, count } from "../../lib/format.js";
 
-// So many channels are named; of the others only the number is said.
+// The most channels that are named; the others are only counted.
 const MOST_NAMED = 12;
 const LATE = {
   gone: "it is gone", slow: "it is slow", failed: "it has failed", new: "it has not been asked yet",
