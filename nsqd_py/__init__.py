@@ -25,7 +25,7 @@ stats       statistics for /stats, statsd and Prometheus
 fsck        --check-data and --export-to-go
 tcp         connections of NSQ clients
 lookup      nsqd's side of nsqlookupd
-standby     a second nsqd that follows this one, and takes its place
+standby     a second nsqd that follows this one, and replaces it
 go_import   takes over the data of Go's nsqd
 feed        what is new in a data path, for those that copy it
 broker      the topics and channels that exist, start-up, upkeep of the disk

@@ -2,7 +2,7 @@
 
     from nsqd_py.client.gevent import Producer, Consumer
 
-They are the blocking clients with greenlets in place of threads. Greenlets of one thread may share one.
+They are the blocking clients with greenlets instead of threads. Greenlets of one thread may share one.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class ClientOptions:
     max_msg_size           largest message from nsqd, in bytes; a larger one ends the connection. 0 means 1 GiB
     max_attempts           a Consumer gives up on a message after this many; 0 is never
     tls_security_level     of OpenSSL, 0 to 5; 0 allows keys below 2048 bits and, with tls_min_version, TLS 1.0
-    tls_config             an ssl.SSLContext in place of the files
+    tls_config             an ssl.SSLContext instead of the files
     lookupd_authorization  send auth_secret to nsqlookupd too. As in go-nsq, the option's name is
                            `skip_lookupd_authorization`, and true means to send it
     """

@@ -92,7 +92,7 @@ class KnownStandby(NamedTuple):
     last_round_ms_ago  time since it had everything that the primary sent; None if it never had
     set_aside          messages that it had and its primary does not have, which it keeps in a directory
     lease_decides      True if a lease promotes it, and not an operator
-    is_fenced          True if it was a primary, until another nsqd was promoted in its place
+    is_fenced          True if it was a primary, until another nsqd was promoted instead
     error              why it cannot follow
     """
 

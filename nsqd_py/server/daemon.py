@@ -78,7 +78,7 @@ class Daemon:
     ) -> None:
         """Make an nsqd that does not run yet.
 
-        notifier  that of the nsqd whose place this one takes; without one, it is read from the environment
+        notifier  that of the nsqd that this one replaces; without one, it is read from the environment
         shared    what the parts of that nsqd have left for this one
         """
         self.shared = shared if shared is not None else {}
@@ -124,7 +124,7 @@ class Daemon:
         self._limits = Limits.of(options, NSQ_VERSION)
         self._connections.on_sweep = self.broker.count_buffers
         self._connections.share_with_files(OPEN_FILES.make_room)
-        self._takes_place = notifier is not None
+        self._is_successor = notifier is not None
         self.notifier = notifier or Notifier.from_environment()
         self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._handlers: list[Any] = []
@@ -134,7 +134,7 @@ class Daemon:
         self._is_loaded = self._is_serving = False
         self._parts: list[Part] = []
         self._next_poll_s = 0.0  # for signals, while it loads
-        self.next_options: NsqdOptions | None = None  # those of the nsqd in another role that takes its place
+        self.next_options: NsqdOptions | None = None  # of the nsqd that replaces this one, in another role
 
     def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of a drain, and return the exit status. Raises StartError."""
@@ -166,7 +166,7 @@ class Daemon:
 
     def _serve(self, signals: process.StopSignals) -> None:
         try:
-            if self._takes_place:
+            if self._is_successor:
                 process.free_ended_daemon()
             with process.collector_paused():
                 self._load()
@@ -205,7 +205,7 @@ class Daemon:
         except _Stopped:
             self._log.info("NSQ: stopped before the start was over")
         except StartsOver:
-            pass  # a part has arranged for the nsqd that takes the place of this one
+            pass  # a part has arranged for the nsqd that replaces this one
         except OSError as error:
             path = Path(self._options.data_path or ".").absolute()
             full = f"the disk of {path} is full; free some space - " if is_full(error) else ""
@@ -347,7 +347,7 @@ class Daemon:
             self._lock_alarm.set(now_ns + _CHECK_LOCK_NS)
 
     def _lock_again_if_replaced(self, job: Job) -> None:
-        """Lock the directory that is in the place of the locked one. End as after a kill if another nsqd works there."""
+        """Lock the directory that has replaced the locked one. End as after a kill if another nsqd works there."""
         if self._lock < 0:  # this nsqd ended while the disk stalled
             return
         self._lock_alarm.set(self.broker.clock() + _CHECK_LOCK_NS)

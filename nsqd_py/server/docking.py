@@ -43,7 +43,7 @@ class Runner(Protocol):
 
 
 class StartsOver(Exception):
-    """Another nsqd takes the place of this one, which has not begun to serve. The part has arranged that."""
+    """Another nsqd replaces this one, which has not begun to serve. The part has arranged that."""
 
 
 class Host(Protocol):
@@ -69,7 +69,7 @@ class Host(Protocol):
         """Let an nsqd with these options take the place of this one, on the same ports, after `yield_role`."""
 
     def yield_role(self) -> None:
-        """End this nsqd, so that another one can take its place."""
+        """End this nsqd, so that another one can replace it."""
 
     def cut_off(self, reason: str) -> None:
         """End serving at once. The system does not send later what a peer does not take now."""

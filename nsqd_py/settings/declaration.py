@@ -210,7 +210,7 @@ class Options:
 
 @contextmanager
 def bad_options(prefix: str, kind: type[Exception] = ValueError) -> Iterator[None]:
-    """Raise BadOptions in place of an error of this kind, with its text behind `prefix`."""
+    """Raise BadOptions instead of an error of this kind, with its text behind `prefix`."""
     try:
         yield
     except kind as error:

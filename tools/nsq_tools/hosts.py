@@ -1,4 +1,4 @@
-"""Choosing the host for the next message (HostShares), and status lines about how long hosts take (Timings).
+"""Choosing the host for the next message (HostBalancer), and status lines about how long hosts take (Timings).
 
 Pure, but for the log.
 
@@ -35,7 +35,7 @@ _SHORTEST_S = 1e-6
 FEW = 100
 AGGREGATE = "aggregate"
 
-# --- shares
+# --- balancing
 
 
 class _Host:
@@ -52,17 +52,17 @@ class _Host:
         self.average_s += (max(took_s, _SHORTEST_S) - self.average_s) * (_NEWEST if self.average_s else 1.0)
 
 
-class HostShares:
+class HostBalancer:
     """Distributes messages to hosts.
 
     round-robin     every host in turn, including hosts that failed
     hostpool        every host in turn, except for failed ones. A failed host gets a single message after 30 s, then
                     after 1, 2, 4, 8 and 15 minutes. If all hosts have failed, all are used again
-    epsilon-greedy  the same for a share of the messages, epsilon, which decreases from 30 % to 1 %. The others go to
+    epsilon-greedy  the same for a fraction of the messages, epsilon, which decreases from 30 % to 1 %. The others go to
                     hosts in proportion to their speed (Sutton & Barto, Reinforcement Learning, section 2.2)
 
-    No host gets more than an equal share of the messages that are being sent. So a host that hangs blocks only its
-    share; the other hosts get the other messages.
+    No host gets more than an equal quota of the messages that are being sent. So a host that hangs blocks only its
+    quota; the other hosts get the other messages.
     """
 
     def __init__(self, mode: str, names: Sequence[str], total: int, random: Random) -> None:
@@ -78,10 +78,10 @@ class HostShares:
         usable = [host for host in self._usable(now_s) if host.name not in without]
         if not usable:
             return None
-        # The shares of the working hosts add up to at least the total, so one of them has room, unless it is in
+        # The quotas of the working hosts add up to at least the total, so one of them has room, unless it is in
         # `without`.
-        share = -(-self._total // max(sum(not host.retry_at_s for host in self._hosts.values()), 1))
-        host = self._choose([host for host in usable if host.sending < share] or usable)
+        quota = -(-self._total // max(sum(not host.retry_at_s for host in self._hosts.values()), 1))
+        host = self._choose([host for host in usable if host.sending < quota] or usable)
         if host.retry_at_s:  # in case this try fails too
             host.retry_delay_s = min(2 * host.retry_delay_s, LONGEST_RETRY_S)
             host.retry_at_s = now_s + host.retry_delay_s

@@ -22,7 +22,7 @@ function subject({ topic, channel, node }) {
 
 /**
  * Does it, and says so in a notice.
- * @param {Record<string, any>} order @param {string | ((result: any) => string)} [done] in place of the usual words
+ * @param {Record<string, any>} order @param {string | ((result: any) => string)} [done] instead of the usual words
  * @returns {Promise<any>} the result, or null where it was not done
  */
 export async function perform(order, done) {

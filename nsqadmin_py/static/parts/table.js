@@ -117,7 +117,7 @@ class Row extends Component {
  * @param {string} [props.sort] key of the column that they are in the order of
  * @param {"asc" | "desc"} [props.order]
  * @param {(key: string, order: "asc" | "desc") => void} [props.onSort]
- * @param {any} [props.empty] shown in place of rows
+ * @param {any} [props.empty] shown instead of rows
  * @param {string} [props.selectedKey]
  * @param {(row: any) => string} [props.rowClass]
  * @param {(row: any) => any} [props.unfold] shown below a row when it is clicked

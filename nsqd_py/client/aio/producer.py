@@ -5,8 +5,8 @@
         futures = [await producer.publish_soon("topic", line) for line in lines]
         await producer.flush()
 
-All tasks of one event loop share it. The loop does its input and output; only connecting and asking nsqlookupds take
-place in threads. All publishes of one loop iteration are sent together.
+All tasks of one event loop share it. The loop does its input and output; only connecting and asking nsqlookupds
+happen in threads. All publishes of one loop iteration are sent together.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class BaseConsumer:
         return isinstance(error, self._endings)
 
     def _is_spent(self, message: Any) -> bool:
-        """True if the message has come more than max_attempts times: `on_give_up` gets it in place of the handler."""
+        """True if the message has come more than max_attempts times: `on_give_up` gets it instead of the handler."""
         return bool(self._max_attempts) and message.attempts > self._max_attempts
 
     def _giving_up(self, message: Any) -> Callable[[Any], object]:

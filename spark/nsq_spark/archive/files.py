@@ -73,7 +73,7 @@ class ArchiveStream(io.RawIOBase):
 
 
 def plain_pieces(file: File, split: Split, damage: Damage) -> Iterator[bytes]:
-    """Yield what a compressed file holds; b"" in place of what is damaged. Raises OSError and DamagedArchive."""
+    """Yield what a compressed file holds; b"" instead of what is damaged. Raises OSError and DamagedArchive."""
     codec = CODECS[split.compression]
     data = FileWindow(file)
     position = plain_position = 0

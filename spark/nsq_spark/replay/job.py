@@ -55,7 +55,7 @@ class CheckpointError(ReplayError):
 
 @contextmanager
 def checkpoint_errors(text: str) -> Iterator[None]:
-    """Raise CheckpointError, with the text and the reason, in place of OSError."""
+    """Raise CheckpointError, with the text and the reason, instead of OSError."""
     try:
         yield
     except OSError as error:

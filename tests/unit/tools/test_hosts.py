@@ -17,15 +17,15 @@ from tests.support.examples import examples
 NAMES = ("a", "b", "c")
 
 
-def hosts_of(mode: str, *names: str, total: int = 10**6) -> host_module.HostShares:
-    return host_module.HostShares(mode, names or NAMES, total, Random(5))
+def hosts_of(mode: str, *names: str, total: int = 10**6) -> host_module.HostBalancer:
+    return host_module.HostBalancer(mode, names or NAMES, total, Random(5))
 
 
-def picks(hosts: host_module.HostShares, count: int, now_s: float = 0.0) -> list[str | None]:
+def picks(hosts: host_module.HostBalancer, count: int, now_s: float = 0.0) -> list[str | None]:
     return [hosts.take(now_s) for _ in range(count)]
 
 
-def fail(hosts: host_module.HostShares, *names: str, now_s: float = 0.0) -> None:
+def fail(hosts: host_module.HostBalancer, *names: str, now_s: float = 0.0) -> None:
     for name in names:
         hosts.give_back(name, is_good=False, took_s=1, now_s=now_s, count=0)
 

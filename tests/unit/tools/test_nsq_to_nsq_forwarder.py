@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsq_tools.hosts import HOSTPOOL, ROUND_ROBIN, HostShares, Timings
+from nsq_tools.hosts import HOSTPOOL, ROUND_ROBIN, HostBalancer, Timings
 from nsq_tools.nsq_to_nsq.forwarder import (
     MAX_GROUP_BYTES,
     MAX_INCOMPLETE_ATTEMPTS,
@@ -91,7 +91,7 @@ class Setting:
         names = ("a", "b")
         self.forwarder = Forwarder(
             {"a": self.a, "b": self.b},
-            HostShares(HOSTPOOL if pool else ROUND_ROBIN, names, total, Random()),
+            HostBalancer(HOSTPOOL if pool else ROUND_ROBIN, names, total, Random()),
             rules,
             Timings(names, 0, SILENT),
             SILENT,

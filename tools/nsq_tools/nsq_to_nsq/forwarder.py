@@ -13,7 +13,7 @@ import gevent
 from gevent.pool import Group
 
 from nsq_tools.clients import make_consumer
-from nsq_tools.hosts import AGGREGATE, HostShares, Timings
+from nsq_tools.hosts import AGGREGATE, HostBalancer, Timings
 from nsq_tools.nsq_to_nsq.json_filter import FilterResult, JsonFilter
 from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
 from nsqd_py.client.errors import NsqClientError, PublishFailed
@@ -85,11 +85,11 @@ class Forwarder:
 
     If a destination fails, its messages go to another one; if there is none, they are requeued with back-off.
 
-    `destinations` and `shares` have the same names; `clock` returns monotonic seconds.
+    `destinations` and `balancer` have the same names; `clock` returns monotonic seconds.
     """
 
     destinations: Mapping[str, Producer]
-    shares: HostShares
+    balancer: HostBalancer
     rules: JsonFilter
     timings: Timings
     log: Log
@@ -146,7 +146,7 @@ class Forwarder:
 
     def _distribute(self, group: PublishGroup, reason: object) -> None:
         """Send the messages to destinations that were not tried. Requeue the rest, and log `reason`."""
-        counts = self.shares.distribute(len(group), self.clock(), group.tried)
+        counts = self.balancer.distribute(len(group), self.clock(), group.tried)
         start = 0
         for name, count in counts.items():
             for publishable in group.part(start, start + count).publishable():
@@ -170,7 +170,7 @@ class Forwarder:
             return
         now_s = self.clock()
         is_good = error is None or is_about_messages
-        self.shares.give_back(name, is_good, now_s - sent_s, now_s, len(group))
+        self.balancer.give_back(name, is_good, now_s - sent_s, now_s, len(group))
         if error is None:
             self.timings.add(now_s - group.began_s, name, AGGREGATE, count=len(group))
             group.batch.finish_some(group.ids)
@@ -213,9 +213,11 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
         for address in options.destination_nsqd_tcp_address
     }
     rules = JsonFilter(options.require_json_field, options.require_json_value, options.whitelist_json_field)
-    shares = HostShares(options.mode, list(producers), options.max_in_flight * len(options.topic), Random())
+    balancer = HostBalancer(
+        options.mode, list(producers), options.max_in_flight * len(options.topic), Random()
+    )
     forwarder = Forwarder(
-        producers, shares, rules, Timings(producers, options.status_every, log), log, monotonic
+        producers, balancer, rules, Timings(producers, options.status_every, log), log, monotonic
     )
     # Each consumer has the full --max-in-flight, as in Go's tool.
     consumers = [

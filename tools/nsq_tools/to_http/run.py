@@ -6,7 +6,7 @@ from random import Random
 from time import monotonic
 
 from nsq_tools.clients import STOP_TIMEOUT_S, make_consumer
-from nsq_tools.hosts import AGGREGATE, HostShares, Timings
+from nsq_tools.hosts import AGGREGATE, HostBalancer, Timings
 from nsq_tools.to_http.options import ALL, ToHttpOptions
 from nsq_tools.to_http.requests import headers_of, make_requests
 from nsq_tools.to_http.sender import HttpSender, NotDelivered
@@ -48,10 +48,10 @@ class HttpDelivery:
         self._sample = options.sample
         self._random = Random()
         self._timings = Timings(self._requests, options.status_every, log)
-        self._shares: HostShares | None = None
+        self._balancer: HostBalancer | None = None
         if options.mode != ALL:
             most = min(options.n, options.max_in_flight)
-            self._shares = HostShares(options.mode, list(self._requests), most, self._random)
+            self._balancer = HostBalancer(options.mode, list(self._requests), most, self._random)
 
     def handle(self, message: Message) -> None:
         """Send a message, unless it is not in the sample. Raises Requeue if a host did not take it."""
@@ -59,10 +59,10 @@ class HttpDelivery:
             return
         began_s = monotonic()
         try:
-            if self._shares is None:
+            if self._balancer is None:
                 self._send_to_all(message.body)
             else:
-                self._send_to_one(self._shares, message.body, began_s)
+                self._send_to_one(self._balancer, message.body, began_s)
         except NotDelivered as failure:
             self._log.of_clients.warning(
                 "%s; message %s is requeued, attempt %d",
@@ -79,14 +79,14 @@ class HttpDelivery:
             self._sender.send(request, body)
             self._timings.add(monotonic() - began_s, host)
 
-    def _send_to_one(self, shares: HostShares, body: bytes, began_s: float) -> None:
+    def _send_to_one(self, balancer: HostBalancer, body: bytes, began_s: float) -> None:
         """If a host does not respond, the next is tried; any response is final."""
         tried: set[str] = set()
         failure: NotDelivered | None = None
-        while (host := shares.take(monotonic(), tried)) is not None:
+        while (host := balancer.take(monotonic(), tried)) is not None:
             if failure is not None:
                 self._log.of_clients.warning("%s; trying %s", failure, self._requests[host].name)
-            failure = self._try(shares, host, body)
+            failure = self._try(balancer, host, body)
             if failure is None:
                 self._timings.add(monotonic() - began_s, host)
                 return
@@ -95,7 +95,7 @@ class HttpDelivery:
                 break
         raise failure or AssertionError("there is no host")
 
-    def _try(self, shares: HostShares, host: str, body: bytes) -> NotDelivered | None:
+    def _try(self, balancer: HostBalancer, host: str, body: bytes) -> NotDelivered | None:
         """Return the failure, or None after a 2xx response."""
         began_s = monotonic()
         failure = None
@@ -104,5 +104,5 @@ class HttpDelivery:
         except NotDelivered as error:
             failure = error.with_traceback(None)
         now_s = monotonic()
-        shares.give_back(host, failure is None, now_s - began_s, now_s)
+        balancer.give_back(host, failure is None, now_s - began_s, now_s)
         return failure

@@ -60,7 +60,7 @@ export function sortedByHarm(rows, order) {
  * The field for a search, and how many rows it found. It searches a moment after the last key: browsers refuse to
  * change the address too often.
  * @param {{label: string, query: {search?: string}, found?: number, total?: number, status?: string,
- *   children?: unknown, end?: unknown}} props  `status` in place of the numbers; `end` is on the right
+ *   children?: unknown, end?: unknown}} props  `status` instead of the numbers; `end` is on the right
  */
 export function SearchField({ label, query, found, total, status, children, end }) {
   const text = query.search ?? "";
