@@ -12,8 +12,8 @@ from nsqd_py.api.handlers import named_channel, named_topic
 from nsqd_py.broker import channel_admin
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.channel_admin import STATES, Peek, StateRun
-from nsqd_py.broker.housekeeping import living_of
 from nsqd_py.broker.services import Topic
+from nsqd_py.broker.upkeep.housekeeping import living_of
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.journals.ranges import Range, count_of, union
 from nsqd_py.diskqueue.log import TopicLog

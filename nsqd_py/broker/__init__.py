@@ -15,10 +15,7 @@ sync              fsync of logs: --sync-every and --sync-timeout
 answer_gate       publishers whose answers wait until enough copies have their messages     pure
 
 Space and health
-housekeeping      deletes and compacts log files that are no longer needed
-disk_limits       free space, free descriptors, write errors that last, and log files that another program removed or cut
-mending           counts and repairs damage in the logs of a primary, also where a consumer meets it
-scrub             reads all logs slowly, and checks and repairs what no consumer reads
+upkeep            files that are not needed, space, damage: found, deleted, repaired
 
 Operations on one channel
 channel_admin     shows messages without delivering them; moves a channel in its topic's log
@@ -32,14 +29,5 @@ Peek.rows, ids, unreadable_count, _plan  a thread fills them while the greenlet 
 MetadataWriter  a thread writes what the greenlet encoded, which waits under `_lock`: no other thread writes `nsqd.dat`
 ClockKeeper  one thread at a time writes `nsqd.clock`; the next write, and `close`, wait for its end
 LogMaker  threads remove and close files that their logs have let go of, and whose names no other file has
-RemovedFiles._check_slow  a thread checks files that are pinned, whose state only it and the thread that writes set:
-    `LogFile.was_cut` is only ever set. What it finds is checked in the log again, which may have let go of it since
-RemovedFiles  a thread writes a file back that is pinned and in `busy_files`, and that no log appends to; deletion and the end
-    wait
-Housekeeper._remove_in_thread  a thread renames a file that its log has let go of, and then deletes it; deletion of the topic
-    and the end wait for the new name
 _Closing  owned by the event loop, by one thread (`sync`), and by the event loop again
-LogFiles  threads work on a file that is in `busy_files`, with separate descriptors and values, while its greenlet waits:
-    before a name changes, the event loop checks if the topic was deleted, and `stop` waits
-_Turn  owned by the scrub's greenlet, by one thread, and by the greenlet again
 """

@@ -14,12 +14,12 @@ from gevent.event import Event
 
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
-from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
-from nsqd_py.broker.housekeeping import Housekeeper
 from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Ports, Replication, Topic
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
+from nsqd_py.broker.upkeep.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
+from nsqd_py.broker.upkeep.housekeeping import Housekeeper
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.diskqueue.journals.epochs import encode_epoch_file
 from nsqd_py.diskqueue.journals.journal import Journal, journal_name
@@ -48,8 +48,8 @@ from nsqd_py.server.options import NsqdOptions
 
 if TYPE_CHECKING:
     from nsqd_py.auth.servers import AuthFailures
-    from nsqd_py.broker.mending import LogFiles
-    from nsqd_py.broker.scrub import Scrub
+    from nsqd_py.broker.upkeep.mending import LogFiles
+    from nsqd_py.broker.upkeep.scrub import Scrub
     from nsqd_py.diskqueue.files.log_file import LogFile
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.tls import CertificateReloader
@@ -233,8 +233,8 @@ class Broker:
 
     def start_scrub(self) -> None:
         """Read the logs again and again, also those of an nsqd that serves no clients."""
-        from nsqd_py.broker.mending import LogFiles
-        from nsqd_py.broker.scrub import Scrub
+        from nsqd_py.broker.upkeep.mending import LogFiles
+        from nsqd_py.broker.upkeep.scrub import Scrub
 
         source: Any = None
         repair: Any = None

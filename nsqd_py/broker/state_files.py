@@ -53,9 +53,9 @@ from nsqd_py.version import NSQ_VERSION
 METADATA_FILE = "nsqd.dat"
 STOP_FILE = "nsqd.stop"
 CLOCK_FILE = "nsqd.clock"
-STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copy`
+STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copies.copy`
 MEMBER_FILE = "nsqd.member"  # the random id of a data path, which is not copied
-STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.give_back`
+STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.repairs.give_back`
 BACKUP_FILE = "nsqd.backup"  # see `nsqd_py.standby.backup`
 
 FORMAT = 1  # of `nsqd.dat`

@@ -8,9 +8,9 @@ from functools import partial
 
 import gevent
 
-from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.broker.state_files import end_of
+from nsqd_py.broker.upkeep.disk_limits import RemovedFiles
 from nsqd_py.diskqueue.journals.epochs import (
     EndedLog,
     EndedLogs,

@@ -31,11 +31,11 @@ from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, create, making, open_file, read_bytes
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.standby.data_path import check_name
+from nsqd_py.standby.copies.data_path import check_name
+from nsqd_py.standby.copies.syncing import sync_paths
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
-from nsqd_py.standby.syncing import sync_paths
 
 _FORMAT = 1
 # The directory that is renamed when it is complete.

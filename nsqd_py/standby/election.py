@@ -34,7 +34,7 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.data_path import own_member, read_state
+from nsqd_py.standby.copies.data_path import own_member, read_state
 from nsqd_py.standby.messages import GroupMember
 
 _SECOND_NS = 1_000_000_000

@@ -24,9 +24,11 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby import messages
-from nsqd_py.standby.copy import Copy
-from nsqd_py.standby.data_path import StandbyState, own_member, read_state, write_state
-from nsqd_py.standby.fetch_server import NodeState
+from nsqd_py.standby.copies.copy import Copy
+from nsqd_py.standby.copies.data_path import StandbyState, own_member, read_state, write_state
+from nsqd_py.standby.copies.set_aside import ALONE_PREFIX, REMOVED_PREFIX
+from nsqd_py.standby.copies.syncing import sync_paths
+from nsqd_py.standby.copies.upkeep import Upkeep
 from nsqd_py.standby.link import Link
 from nsqd_py.standby.messages import (
     BadStandbyMessage,
@@ -37,9 +39,7 @@ from nsqd_py.standby.messages import (
     TopicListing,
     TopicsListed,
 )
-from nsqd_py.standby.set_aside import ALONE_PREFIX, REMOVED_PREFIX
-from nsqd_py.standby.syncing import sync_paths
-from nsqd_py.standby.upkeep import Upkeep
+from nsqd_py.standby.repairs.fetch_server import NodeState
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
 DAMAGED = "damaged"  # it follows, and some bytes in its files are damaged

@@ -23,7 +23,6 @@ from nsqd_py.protocol import frames
 from nsqd_py.runtime.private_files import read_regular
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.standby.fetch_server import FetchServer
 from nsqd_py.standby.messages import (
     FENCE,
     FETCH,
@@ -34,6 +33,7 @@ from nsqd_py.standby.messages import (
     Offer,
     decode_offer,
 )
+from nsqd_py.standby.repairs.fetch_server import FetchServer
 
 _FLAG = "--standby-secret-file"
 _LEAST_SECRET_BYTES = 16

@@ -17,17 +17,17 @@ from nsqd_py.broker.state_files import STANDBY_FILE, STANDBYS_FILE
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.server.docking import Host, Part, StartsOver
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.fetch_server import FetchServer
 from nsqd_py.standby.follower import Follower
-from nsqd_py.standby.give_back import GiveBack, remembered_standbys
 from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.primary import Standbys
-from nsqd_py.standby.rebuilding import Returned
+from nsqd_py.standby.repairs.fetch_server import FetchServer
+from nsqd_py.standby.repairs.give_back import GiveBack, remembered_standbys
+from nsqd_py.standby.repairs.rebuilding import Returned
 from nsqd_py.standby.role import StandbyRole, check_role, fence, goes_on_as_primary, promote
 
 if TYPE_CHECKING:
     from nsqd_py.lease.keeper import LeaseWatch
-    from nsqd_py.standby.data_path import StandbyState
+    from nsqd_py.standby.copies.data_path import StandbyState
     from nsqd_py.standby.election import Election, RoleServer
 
 _MOST_NAMED = 10  # files in a line of the log

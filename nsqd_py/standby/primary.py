@@ -20,12 +20,12 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.standby.acks import InSyncSet, Members
-from nsqd_py.standby.data_path import StandbyState, write_state
-from nsqd_py.standby.fetch_server import FetchServer, NodeState
-from nsqd_py.standby.give_back import StandbyMemory, has_what_is_lost
+from nsqd_py.standby.copies.data_path import StandbyState, write_state
 from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.messages import Offer
-from nsqd_py.standby.repair import StandbyCopies
+from nsqd_py.standby.repairs.fetch_server import FetchServer, NodeState
+from nsqd_py.standby.repairs.give_back import StandbyMemory, has_what_is_lost
+from nsqd_py.standby.repairs.repair import StandbyCopies
 from nsqd_py.standby.role import check_fence
 from nsqd_py.standby.stream import StandbyStream
 

@@ -24,12 +24,12 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.data_path import StandbyState, read_state, remove_state
+from nsqd_py.standby.copies.data_path import StandbyState, read_state, remove_state
+from nsqd_py.standby.copies.upkeep import Upkeep
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.link import ask
 from nsqd_py.standby.messages import FENCE, FOLLOW, STREAM_FRAME, Offer, OfferedLog
-from nsqd_py.standby.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from nsqd_py.standby.election import Election

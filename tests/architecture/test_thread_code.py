@@ -120,23 +120,27 @@ WORK: dict[Place, Work] = {
         )
     ),
     Place(
-        "nsqd_py.broker.disk_limits", "RemovedFiles._restore", "lambda: restored.append(file.write_back())"
-    ): Work(("nsqd_py.broker:RemovedFiles", *WRITTEN_FILE)),
+        "nsqd_py.broker.upkeep.disk_limits",
+        "RemovedFiles._restore",
+        "lambda: restored.append(file.write_back())",
+    ): Work(("nsqd_py.broker.upkeep:RemovedFiles", *WRITTEN_FILE)),
     Place(
-        "nsqd_py.broker.disk_limits", "RemovedFiles._check_slow", "lambda: found.extend(_removed_of(files))"
-    ): Work(("nsqd_py.broker:RemovedFiles._check_slow", *READ_FILE)),
-    Place("nsqd_py.broker.housekeeping", "Housekeeper._move", "compaction.step"): Work(
+        "nsqd_py.broker.upkeep.disk_limits",
+        "RemovedFiles._check_slow",
+        "lambda: found.extend(_removed_of(files))",
+    ): Work(("nsqd_py.broker.upkeep:RemovedFiles._check_slow", *READ_FILE)),
+    Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._move", "compaction.step"): Work(
         (f"{DISK}:Compaction", *WRITTEN_FILE)
     ),
-    Place("nsqd_py.broker.housekeeping", "Housekeeper._finish", "finish"): Work(FILE),
-    Place("nsqd_py.broker.housekeeping", "Housekeeper._finish", "sync_directory"): Work(why=VALUES),
+    Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._finish", "finish"): Work(FILE),
+    Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._finish", "sync_directory"): Work(why=VALUES),
     Place(
-        "nsqd_py.broker.housekeeping",
+        "nsqd_py.broker.upkeep.housekeeping",
         "Housekeeper._remove_in_thread",
         "[lambda: finish.append(file.discard())]",
-    ): Work(("nsqd_py.broker:Housekeeper._remove_in_thread", *FILE)),
-    Place("nsqd_py.broker.housekeeping", "Housekeeper._remove_in_thread", "finish[0]"): Work(
-        ("nsqd_py.broker:Housekeeper._remove_in_thread", *FILE)
+    ): Work(("nsqd_py.broker.upkeep:Housekeeper._remove_in_thread", *FILE)),
+    Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._remove_in_thread", "finish[0]"): Work(
+        ("nsqd_py.broker.upkeep:Housekeeper._remove_in_thread", *FILE)
     ),
     Place("nsqd_py.broker.topic_files", "LogMaker._try_in_thread", "work"): Work(
         ("nsqd_py.broker:LogMaker", *FILE)
@@ -171,33 +175,35 @@ WORK: dict[Place, Work] = {
         why=VALUES
     ),
     # ---- damage
-    Place("nsqd_py.broker.scrub", "Scrub._check", "turn.run"): Work(("nsqd_py.broker:_Turn",)),
-    Place("nsqd_py.broker.scrub", "Scrub._confirmed", "again.run"): Work(("nsqd_py.broker:_Turn",)),
-    Place("nsqd_py.broker.mending", "LogFiles._ranges_of", "lambda: found.extend(read(*arguments))"): Work(
-        why=VALUES
-    ),
-    Place("nsqd_py.broker.mending", "LogFiles._repair_bytes", "_sync"): Work(why=VALUES),
-    Place("nsqd_py.broker.mending", "LogFiles._write_again", "lambda: made.append(file.salvage())"): Work(
-        ("nsqd_py.broker:LogFiles", *READ_FILE)
-    ),
-    Place("nsqd_py.broker.mending", "LogFiles._write_again", "os.fsync"): Work(why=VALUES),
-    Place("nsqd_py.broker.mending", "LogFiles._write_again", "sync_directory"): Work(why=VALUES),
-    Place("nsqd_py.standby.repair", "RepairedFile.opened", "os.fsync"): Work(
-        ("nsqd_py.standby:RepairedFile._descriptor",)
-    ),
-    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._open"): Work(
-        ("nsqd_py.standby:RepairedFile._descriptor",)
-    ),
-    Place("nsqd_py.standby.repair", "RepairedFile.opened", "self._write"): Work(
-        ("nsqd_py.standby:RepairedFile._descriptor",)
+    Place("nsqd_py.broker.upkeep.scrub", "Scrub._check", "turn.run"): Work(("nsqd_py.broker.upkeep:_Turn",)),
+    Place("nsqd_py.broker.upkeep.scrub", "Scrub._confirmed", "again.run"): Work(
+        ("nsqd_py.broker.upkeep:_Turn",)
     ),
     Place(
-        "nsqd_py.standby.upkeep",
+        "nsqd_py.broker.upkeep.mending", "LogFiles._ranges_of", "lambda: found.extend(read(*arguments))"
+    ): Work(why=VALUES),
+    Place("nsqd_py.broker.upkeep.mending", "LogFiles._repair_bytes", "_sync"): Work(why=VALUES),
+    Place(
+        "nsqd_py.broker.upkeep.mending", "LogFiles._write_again", "lambda: made.append(file.salvage())"
+    ): Work(("nsqd_py.broker.upkeep:LogFiles", *READ_FILE)),
+    Place("nsqd_py.broker.upkeep.mending", "LogFiles._write_again", "os.fsync"): Work(why=VALUES),
+    Place("nsqd_py.broker.upkeep.mending", "LogFiles._write_again", "sync_directory"): Work(why=VALUES),
+    Place("nsqd_py.standby.repairs.repair", "RepairedFile.opened", "os.fsync"): Work(
+        ("nsqd_py.standby.repairs:RepairedFile._descriptor",)
+    ),
+    Place("nsqd_py.standby.repairs.repair", "RepairedFile.opened", "self._open"): Work(
+        ("nsqd_py.standby.repairs:RepairedFile._descriptor",)
+    ),
+    Place("nsqd_py.standby.repairs.repair", "RepairedFile.opened", "self._write"): Work(
+        ("nsqd_py.standby.repairs:RepairedFile._descriptor",)
+    ),
+    Place(
+        "nsqd_py.standby.copies.upkeep",
         "Upkeep._check_suspects",
         "lambda file=file, found=found: found.extend(damage_in(*file[:3]))",
     ): Work(why=VALUES),
     Place(
-        "nsqd_py.standby.upkeep",
+        "nsqd_py.standby.copies.upkeep",
         "Upkeep.check",
         "lambda: found.update(changed_files(self._directory, files))",
     ): Work(why=VALUES),
@@ -232,19 +238,19 @@ WORK: dict[Place, Work] = {
     ),
     # ---- standbys
     Place("nsqd_py.standby.follower", "Follower._run", "self._copy.read"): Work(
-        ("nsqd_py.standby:Copy", *WRITTEN_FILE)
+        ("nsqd_py.standby.copies:Copy", *WRITTEN_FILE)
     ),
-    Place("nsqd_py.standby.follower", "Follower._sync", "sync_paths"): Work(("nsqd_py.standby:Copy",)),
+    Place("nsqd_py.standby.follower", "Follower._sync", "sync_paths"): Work(("nsqd_py.standby.copies:Copy",)),
     Place(
         "nsqd_py.feed.feed", "Feed._read", "lambda: found.append(os.pread(descriptor, size_bytes, offset))"
     ): Work(("nsqd_py.feed:Feed", *FILE)),
-    Place("nsqd_py.standby.give_back", "StandbyMemory._note", "self._write"): Work(
-        ("nsqd_py.standby:StandbyMemory",)
+    Place("nsqd_py.standby.repairs.give_back", "StandbyMemory._note", "self._write"): Work(
+        ("nsqd_py.standby.repairs:StandbyMemory",)
     ),
-    Place("nsqd_py.standby.fetch_server", "FetchServer._answer", "lambda: found.append(work())"): Work(
-        READ_FILE
-    ),
-    Place("nsqd_py.broker.disk_limits", "DescriptorRelief.watch", "OPEN_FILES.make_room"): Work(
+    Place(
+        "nsqd_py.standby.repairs.fetch_server", "FetchServer._answer", "lambda: found.append(work())"
+    ): Work(READ_FILE),
+    Place("nsqd_py.broker.upkeep.disk_limits", "DescriptorRelief.watch", "OPEN_FILES.make_room"): Work(
         (f"{FILES}:OpenFiles._files, is_full, _is_asked",)
     ),
     # ---- HTTP, statistics, debugging
@@ -409,7 +415,7 @@ METHODS: dict[str, tuple[str, ...]] = {
         ),
         *("read", "offset_before", "twin", "same_as", "write_back", "write_header", "salvage", "discard"),
     ),
-    "nsqd_py.broker.scrub:_Turn": ("run", "_check_header"),
+    "nsqd_py.broker.upkeep.scrub:_Turn": ("run", "_check_header"),
     f"{DISK}.log:TopicLog": ("sync_to_end",),
     f"{JOURNALS}.journal:Journal": ("append", "change", "snapshot", "replace", "note_replaced", "sync"),
     f"{JOURNALS}.journal:LargeSnapshot": ("write",),
@@ -420,11 +426,11 @@ METHODS: dict[str, tuple[str, ...]] = {
     "nsqd_py.broker.state_files:ClockKeeper": ("_replace",),
     "nsqd_py.broker.topic_files:_Closing": ("sync",),
     "nsqd_py.queue.journaled_position:JournalChange": ("write",),
-    "nsqd_py.standby.repair:RepairedFile": ("_open", "_write"),
-    "nsqd_py.standby.fetch_server:FetchServer": (
+    "nsqd_py.standby.repairs.repair:RepairedFile": ("_open", "_write"),
+    "nsqd_py.standby.repairs.fetch_server:FetchServer": (
         *("_log", "_logs", "_versions", "_open", "_open_version", "_end", "_bytes"),
     ),
-    "nsqd_py.standby.copy:Copy": ("read", "_read_epochs", "_note_journal"),
+    "nsqd_py.standby.copies.copy:Copy": ("read", "_read_epochs", "_note_journal"),
     "nsqd_py.debug.memory:Pauses": ("_on_phase",),
     "nsqd_py.debug.stacks:Profiler": ("_on_signal",),
     "nsqd_py.client.message:MessageBatch": (

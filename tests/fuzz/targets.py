@@ -38,8 +38,8 @@ from nsqd_py.protocol.parser import CommandParser
 from nsqd_py.protocol.session import STATE_SUBSCRIBED, Limits, Session
 from nsqd_py.settings.durations import parse_duration, parse_time
 from nsqd_py.standby import messages as standby
-from nsqd_py.standby.copy import Copy
-from nsqd_py.standby.data_path import check_name
+from nsqd_py.standby.copies.copy import Copy
+from nsqd_py.standby.copies.data_path import check_name
 from nsqlookupd_py.protocol import LookupParser
 from tests.fuzz.log_target import log_file
 from tests.fuzz.table import TARGETS, target

@@ -11,7 +11,7 @@ from nsq_tools.to_file import destinations
 from nsq_tools.to_file.finishing import make_directories
 from nsqd_py.go_import.take_over import ImportFolder
 from nsqd_py.runtime.private_files import open_directory
-from nsqd_py.standby.set_aside import SetAside
+from nsqd_py.standby.copies.set_aside import SetAside
 from tests.support.harm import content
 from tests.support.tool_process import run_tool
 

@@ -28,7 +28,7 @@ from nsqd_py.lease import keeper
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, Note
 from nsqd_py.standby import election
 from nsqd_py.standby.acks import InSyncSet
-from nsqd_py.standby.data_path import StandbyState, own_member, read_state, write_state
+from nsqd_py.standby.copies.data_path import StandbyState, own_member, read_state, write_state
 from nsqd_py.standby.election import Election
 from nsqd_py.standby.role import promote
 from tests.property.simulated_time import Process, Simulation

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.standby import messages
-from nsqd_py.standby.data_path import StandbyState
+from nsqd_py.standby.copies.data_path import StandbyState
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.role import promote
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work

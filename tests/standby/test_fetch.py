@@ -10,10 +10,10 @@ import pytest
 
 from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.server.options import read_options
-from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, is_same_history
-from nsqd_py.standby.fetch_server import FORMAT, MOST_BYTES
 from nsqd_py.standby.link import FollowRefused
 from nsqd_py.standby.messages import FETCH
+from nsqd_py.standby.repairs.fetch import FetchFailed, FetchLink, RemoteFile, is_same_history
+from nsqd_py.standby.repairs.fetch_server import FORMAT, MOST_BYTES
 from tests.support.member import caller_of, join, member, secret_file, standby
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.standby_processes import standby_of, wait_until_it_has_all

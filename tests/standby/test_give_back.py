@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.broker.state_files import STANDBYS_FILE, read_epochs, write_checked
-from nsqd_py.standby.fetch_server import FetchServer, NodeState
+from nsqd_py.standby.repairs.fetch_server import FetchServer, NodeState
 from tests.standby.conftest import Start
 from tests.support.certificates import make_certificates
 from tests.support.fake_etcd import FakeEtcd

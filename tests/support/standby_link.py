@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqd_py.standby import messages
-from nsqd_py.standby.copy import Copy
+from nsqd_py.standby.copies.copy import Copy
 from nsqd_py.standby.messages import (
     FOLLOW,
     NONCE_BYTES,

@@ -12,7 +12,7 @@ import gevent
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.mending import LogFiles
+from nsqd_py.broker.upkeep.mending import LogFiles
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epochs
 from tests.support.broker_life import TOPIC, Life

@@ -15,8 +15,8 @@ import gevent.event
 import pytest
 
 from nsqd_py.broker.disk_io import SlowWriter
-from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.sync import GroupSync
+from nsqd_py.broker.upkeep.disk_limits import RemovedFiles
 from nsqd_py.diskqueue import syncing
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import UnsyncedFiles, file_system_of

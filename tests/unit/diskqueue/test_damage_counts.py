@@ -9,7 +9,7 @@ import pytest
 
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.journals.ranges import Range
-from nsqd_py.standby.damage import CopyDamage
+from nsqd_py.standby.copies.damage import CopyDamage
 from tests.unit.log_bench import Disk
 
 SIZE = 400

@@ -13,8 +13,8 @@ from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, encode_epoch_f
 from nsqd_py.diskqueue.journals.journal import CHANGE, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.records import FileHeader, encode_record
 from nsqd_py.server.options import read_options
-from nsqd_py.standby.copy import Copy
-from nsqd_py.standby.data_path import BadFileName
+from nsqd_py.standby.copies.copy import Copy
+from nsqd_py.standby.copies.data_path import BadFileName
 from nsqd_py.standby.follower import Follower
 from nsqd_py.standby.messages import (
     BEGIN,

@@ -16,8 +16,8 @@ from typing import Any
 import gevent
 
 from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, SaveResult, in_timed_thread
-from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.services import BrokerServices, Topic
+from nsqd_py.broker.upkeep.disk_limits import DiskHealth
 from nsqd_py.diskqueue.compaction import (
     Compaction,
     Unmovable,

@@ -21,9 +21,11 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.runtime.private_files import open_file, write_bytes
 from nsqd_py.standby import messages
-from nsqd_py.standby.damage import ArrivalCheck, KnownFile
-from nsqd_py.standby.data_path import BadFileName, check_name, is_durable_name, topic_of
-from nsqd_py.standby.departures import Departures
+from nsqd_py.standby.copies.damage import ArrivalCheck, KnownFile
+from nsqd_py.standby.copies.data_path import BadFileName, check_name, is_durable_name, topic_of
+from nsqd_py.standby.copies.departures import Departures
+from nsqd_py.standby.copies.syncing import write_at
+from nsqd_py.standby.copies.unfinished import Unfinished
 from nsqd_py.standby.messages import (
     BadStandbyMessage,
     FileMessage,
@@ -33,8 +35,6 @@ from nsqd_py.standby.messages import (
     OfferedLog,
     TopicListing,
 )
-from nsqd_py.standby.syncing import write_at
-from nsqd_py.standby.unfinished import Unfinished
 
 
 class Copy:

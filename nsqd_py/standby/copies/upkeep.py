@@ -14,17 +14,17 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from nsqd_py.broker.scrub import ScrubbedFile, damage_text
+from nsqd_py.broker.upkeep.scrub import ScrubbedFile, damage_text
 from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.journals.ranges import Range, count_of
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.copy import Copy
-from nsqd_py.standby.damage import CopyDamage, KnownFile, changed_files
-from nsqd_py.standby.data_path import topic_of
-from nsqd_py.standby.repair import RepairedFile, repair_ranges
+from nsqd_py.standby.copies.copy import Copy
+from nsqd_py.standby.copies.damage import CopyDamage, KnownFile, changed_files
+from nsqd_py.standby.copies.data_path import topic_of
+from nsqd_py.standby.repairs.repair import RepairedFile, repair_ranges
 
 _POLL_INTERVAL_S = 1.0
 _FILES_AT_ONCE = 2000

@@ -38,10 +38,10 @@ from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import GreenletLock, in_thread
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, RemoteLog, is_same_history
-from nsqd_py.standby.fetch_server import MOST_BYTES
 from nsqd_py.standby.messages import Offer
-from nsqd_py.standby.rebuilding import RebuiltFile, Returned, copy_file, numbers_in, write_new
+from nsqd_py.standby.repairs.fetch import FetchFailed, FetchLink, RemoteFile, RemoteLog, is_same_history
+from nsqd_py.standby.repairs.fetch_server import MOST_BYTES
+from nsqd_py.standby.repairs.rebuilding import RebuiltFile, Returned, copy_file, numbers_in, write_new
 
 _MOST_REMEMBERED = 16
 # A standby that does not answer delays the start by no more than this, for each of its addresses; one to which there is no

@@ -18,8 +18,8 @@ from nsqd_py.diskqueue.records import Damaged, Incomplete, decode
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe, load_member_json
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.fetch_server import FORMAT, MOST_BYTES, NodeState
 from nsqd_py.standby.messages import FETCH, STREAM_FRAME
+from nsqd_py.standby.repairs.fetch_server import FORMAT, MOST_BYTES, NodeState
 
 _CONNECT_TIMEOUT_S = 1.0
 _SILENCE_S = 10.0

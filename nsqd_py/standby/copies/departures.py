@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.ranges import Range, common, count_of, union
-from nsqd_py.standby.data_path import COPIED_STATE_FILES, topic_of
-from nsqd_py.standby.set_aside import SetAside
-from nsqd_py.standby.unfinished import Unfinished, count_in, finished_in
+from nsqd_py.standby.copies.data_path import COPIED_STATE_FILES, topic_of
+from nsqd_py.standby.copies.set_aside import SetAside
+from nsqd_py.standby.copies.unfinished import Unfinished, count_in, finished_in
 
 _SURE_AFTER_S = 2.0
 

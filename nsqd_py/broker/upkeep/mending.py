@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import gevent
 
-from nsqd_py.broker.disk_limits import RemovedFiles
-from nsqd_py.broker.scrub import ScrubbedFile, damage_text
 from nsqd_py.broker.services import BrokerServices, Topic
+from nsqd_py.broker.upkeep.disk_limits import RemovedFiles
+from nsqd_py.broker.upkeep.scrub import ScrubbedFile, damage_text
 from nsqd_py.diskqueue.checking import damage_in, numbers_in
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journals.ranges import Range, count_of

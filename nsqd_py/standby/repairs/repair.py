@@ -24,7 +24,7 @@ from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.options import NsqdOptions
-from nsqd_py.standby.fetch import FetchFailed, FetchLink, RemoteFile, is_same_history
+from nsqd_py.standby.repairs.fetch import FetchFailed, FetchLink, RemoteFile, is_same_history
 
 _MOST_BYTES = 1024 * 1024
 
