@@ -2,7 +2,7 @@
 
 Each part of nsqd that must have a message before its publisher gets OK has a gate: the sync of each log, with
 `--sync-every=1`, and the standbys, with `--standby-acks`. A publisher may wait at several gates; its answer leaves when the
-last one has released it. If any of them refuses it, the publisher gets that error in place of its OK.
+last one has released it. If any of them refuses it, the publisher gets that error instead of its OK.
 
 A gate numbers nothing itself: who holds publishers says which write they wait for, in rising numbers.
 """

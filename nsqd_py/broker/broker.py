@@ -685,7 +685,7 @@ class Broker:
     def save_held(self, topic: Topic) -> None:
         """Write the position of a topic that holds its messages back from its channels. Raises OSError."""
         if topic.log is not None and topic.is_held:
-            self.write_position(topic, topic.kept_floor)
+            self.write_position(topic, topic.retained_floor)
 
     def write_position(self, topic: Topic, floor: int) -> None:
         """Write the number up to which a topic's messages are finished or released. Raises OSError."""

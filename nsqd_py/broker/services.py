@@ -75,7 +75,7 @@ class Lookups(Protocol):
 
 
 class ChangeListener(Protocol):
-    """The feed of somebody who copies this nsqd, as the broker sees it. No method blocks."""
+    """The feed of a reader that copies this nsqd, as the broker sees it. No method blocks."""
 
     def topic_changed(self, topic: Topic) -> None:
         """Handle a new topic, or new records in the log of one."""

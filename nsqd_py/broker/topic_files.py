@@ -112,8 +112,8 @@ def close_topics(
     for each in closing:
         each.write()
     count = min(_SYNCED_AT_ONCE, len(closing))
-    shares = [closing[start::_SYNCED_AT_ONCE] for start in range(count)]
-    gevent.joinall([gevent.spawn(in_thread, services.threadpool, _sync, share) for share in shares])
+    slices = [closing[start::_SYNCED_AT_ONCE] for start in range(count)]
+    gevent.joinall([gevent.spawn(in_thread, services.threadpool, _sync, part) for part in slices])
     ends: dict[str, LogEnd] = {}
     for each in closing:
         end = each.close()
@@ -122,10 +122,10 @@ def close_topics(
     return ends
 
 
-def _sync(share: Sequence[_Closing]) -> None:
+def _sync(closing: Sequence[_Closing]) -> None:
     """Sync the logs and journals of some topics; runs in a thread."""
     directories: list[Unsynced] = []
-    for each in share:
+    for each in closing:
         each.sync()
         directories += [unsynced for unsynced in each.taken if unsynced.file is None]
     sync_directories(directories)
@@ -163,7 +163,7 @@ class _Closing:
             if log is not None:
                 if topic.is_held:
                     Journal(self.services.directory / journal_name(topic.name)).snapshot(
-                        topic.kept_floor, [], []
+                        topic.retained_floor, [], []
                     )
                 self.removed_files.check(topic, log, log.files)
                 self.end = end_of(log)

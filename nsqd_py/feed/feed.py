@@ -178,7 +178,7 @@ class Feed:
             self.since_ns = self._broker.clock()
         self._on_change()
 
-    def look_for_gone_files(self) -> None:
+    def note_gone_files(self) -> None:
         """Note for the next round where files were dropped or replaced, which no publish need have caused."""
         for name, copied in self._topics.items():
             topic = self._broker.topics.get(name)

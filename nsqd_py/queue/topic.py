@@ -230,7 +230,7 @@ class Topic(Generic[L]):
         return any(channel.journal is not None for channel in self.channels.values())
 
     @property
-    def kept_floor(self) -> int:
+    def retained_floor(self) -> int:
         """The number from which on a restart must find messages by the position of the topic.
 
         Without journals, messages that a channel has not finished come back to the topic, except lost ones.

@@ -263,8 +263,8 @@ class Daemon:
         self._listeners.close()
         self._connections.close_all(reason, aborts=True)
 
-    def take_place(self, options: NsqdOptions) -> None:
-        """Let an nsqd with these options take the place of this one, on the same ports, after `yield_role`."""
+    def continue_as(self, options: NsqdOptions) -> None:
+        """Let an nsqd with these options replace this one, on the same ports, after `yield_role`."""
         self.next_options = options.replace(
             tcp_address=_with_port(options.tcp_address, self._ports.tcp),
             http_address=_with_port(options.http_address, self._ports.http),

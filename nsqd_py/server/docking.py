@@ -65,8 +65,8 @@ class Host(Protocol):
     def in_greenlet(self, work: Callable[..., Any], *arguments: Any) -> None:
         """Run `work` in a greenlet that ends with nsqd."""
 
-    def take_place(self, options: NsqdOptions) -> None:
-        """Let an nsqd with these options take the place of this one, on the same ports, after `yield_role`."""
+    def continue_as(self, options: NsqdOptions) -> None:
+        """Let an nsqd with these options replace this one, on the same ports, after `yield_role`."""
 
     def yield_role(self) -> None:
         """End this nsqd, so that another one can replace it."""

@@ -1,4 +1,4 @@
-"""A warm standby: another nsqd that follows the logs of this one, and takes its place when it is promoted.
+"""A warm standby: another nsqd that follows the logs of this one, and replaces it when it is promoted.
 
 options       the settings of standbys and backups
 part          when the parts of nsqd begin and end that a standby, a primary and the lease are

@@ -54,7 +54,7 @@ class InSyncSet:
             self._answered = max(self._answered, reached)
         return self._answered
 
-    def wanted(
+    def next_set(
         self, acknowledged: Mapping[str, int], *, is_waited: bool, late_write: int, recent_write: int
     ) -> Members | None:
         """Return the set that the store must get next; None if it has it.
@@ -68,10 +68,10 @@ class InSyncSet:
         self._joining = (self._joining | near) & punctual
         joined = {member for member in self._joining if acknowledged[member] >= self._answered}
         target = self._stored | joined
-        kept = (target & punctual) | self._own
-        self._is_giving_up = bool(self._goes_on_alone and late_write) and not self._has_enough(kept)
-        if (is_waited and self._has_enough(kept)) or self._is_giving_up:
-            target = kept
+        staying = (target & punctual) | self._own
+        self._is_giving_up = bool(self._goes_on_alone and late_write) and not self._has_enough(staying)
+        if (is_waited and self._has_enough(staying)) or self._is_giving_up:
+            target = staying
         if target == self._certain == self._possible:
             self.is_alone = self.is_alone or self._is_giving_up
             return None

@@ -44,8 +44,8 @@ _PIECE_BYTES = 256 * 1024
 # A journal in the first round may say that a message has moved to a topic whose log was sent before; the second round
 # has that log up to a later moment.
 _ROUNDS = 2
-# Damaged places that are named one by one.
-_MOST_PLACES = 10
+# Damaged ranges that are named one by one.
+_MOST_NAMED = 10
 
 
 class BadBackup(NsqdError):
@@ -149,7 +149,7 @@ def _back_up(options: NsqdOptions) -> tuple[str, str]:
             sync_directory(target.parent)
         finally:
             shutil.rmtree(_FILES, ignore_errors=True, dir_fd=descriptor)
-            with suppress(OSError):  # it has files of somebody else
+            with suppress(OSError):  # it has files of another user
                 work.rmdir()
     text = f"{target} is a backup of {options.standby_of}: {count} files, {size_bytes} bytes"
     if not damage:
@@ -190,13 +190,13 @@ def _transfer(file: IO[bytes], out: IO[bytes] | None = None) -> list[int]:
 
 
 def _damage_in(directory: Path) -> str:
-    """Return the places in logs and journals where no valid record is, as text; empty if there are none. Raises OSError."""
-    places = []
+    """Return the ranges of logs and journals that have no valid record, as text; empty if all is valid. Raises OSError."""
+    ranges = []
     for path in sorted(directory.iterdir()):
         for start, end in _damaged_ranges(path):
-            places.append(f"{path.name}: {end - start} bytes at {start}")
-    named = places[:_MOST_PLACES]
-    left = len(places) - len(named)
+            ranges.append(f"{path.name}: {end - start} bytes at {start}")
+    named = ranges[:_MOST_NAMED]
+    left = len(ranges) - len(named)
     if left:
         named.append(f"and {left} other places")
     return "; ".join(named)

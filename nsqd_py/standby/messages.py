@@ -23,7 +23,7 @@ sends frames of type 3, whose data are one of these, little-endian:
     WRITE    u8 1, name length u16, offset u64, name, bytes    write them there; the file may be new
     BEGIN    u8 2, name length u16, u64 0, name                begin a new version of the file
     PART     u8 3, as WRITE                                    write to the new version
-    COMMIT   u8 4, as BEGIN                                    put the new version in the place of the file
+    COMMIT   u8 4, as BEGIN                                    replace the file by the new version
     REMOVE   u8 5, as BEGIN                                    remove the file
     TOPIC    u8 6, JSON                                        what the primary has of a topic, see `TopicListing`
     LISTED   u8 7                                              the primary has no other topics

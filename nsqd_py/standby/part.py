@@ -1,6 +1,6 @@
 """Standbys, the role of a standby, and the lease, as parts of nsqd: when each of them begins and ends.
 
-An nsqd that is promoted, fenced or given back what it had lost ends, and another one takes its place in the same process.
+An nsqd that is promoted, fenced or given back what it had lost ends, and another one continues in the same process.
 `Host.shared` has what the next one must know.
 """
 
@@ -38,7 +38,7 @@ _ASKED, _ELECTION = "asked", "election"
 
 @dataclass
 class Asked:
-    """What the nsqds of this process have asked their standbys for, one after the other.
+    """The requests of the nsqds of this process to their standbys, one after the other.
 
     is_due  True if a standby has come that has what is lost here
     before  True if the standbys were asked at a start
@@ -122,8 +122,8 @@ class StandbyPart(Part):
         return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
 
     def _change_role(self, standby_of: str, *, promote: bool) -> None:
-        """End this nsqd, and let one in another role take its place."""
-        self.host.take_place(self._options.replace(standby_of=standby_of, promote=promote))
+        """End this nsqd, and let one in another role replace it."""
+        self.host.continue_as(self._options.replace(standby_of=standby_of, promote=promote))
         self.host.yield_role()
 
     # ---- a primary
@@ -174,7 +174,7 @@ class StandbyPart(Part):
         if self._group is not None:
             self._group.serve_again()
         else:
-            self.host.take_place(self._options)
+            self.host.continue_as(self._options)
         self.host.yield_role()
 
     def start(self) -> None:
@@ -194,12 +194,12 @@ class StandbyPart(Part):
             self._follower.stop()
 
     def closed(self) -> None:
-        """Put in place what the standbys gave back."""
+        """Install what the standbys gave back."""
         returned = self._returned
         if returned is None:
             return
         try:
-            returned.put_in_place()
+            returned.install()
         except OSError as error:
             self._log.error("STANDBY: cannot use what the standbys gave back - %s", error)
             return

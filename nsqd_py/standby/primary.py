@@ -172,7 +172,7 @@ class Standbys(Replication):
             )
 
     def _check_member(self, offer: Offer) -> None:
-        """Let the newest connection of a member take the place of an older one. Raises Invalid."""
+        """Let the newest connection of a member replace an older one. Raises Invalid."""
         assert self.election is not None
         member = offer.member
         if member is None:
@@ -253,7 +253,7 @@ class Standbys(Replication):
         in_sync = self._in_sync
         if in_sync is not None:
             is_writing = self._set_writer is not None and not self._set_writer.ready()
-            if not is_writing and self._wanted_set(in_sync) is not None:
+            if not is_writing and self._next_set(in_sync) is not None:
                 self._set_writer = gevent.spawn(self._write_sets, in_sync)
             self._answer_in_sync(in_sync)
             return
@@ -315,8 +315,8 @@ class Standbys(Replication):
             if stream.is_following and stream.offer.member is not None
         }
 
-    def _wanted_set(self, in_sync: InSyncSet) -> Members | None:
-        return in_sync.wanted(
+    def _next_set(self, in_sync: InSyncSet) -> Members | None:
+        return in_sync.next_set(
             self._acknowledged_writes(),
             is_waited=bool(self._gate),
             late_write=self._gate.last_waiting(self._patience_ns, self._broker.clock()),
@@ -331,7 +331,7 @@ class Standbys(Replication):
         """Write the set until the store has it. If this fails, publishers are refused at their time-out."""
         election = self.election
         assert election is not None
-        while (target := self._wanted_set(in_sync)) is not None:
+        while (target := self._next_set(in_sync)) is not None:
             in_sync.begin(target)
             addresses = dict([election.member]) | self._addresses
             if election.write_members({member: addresses[member] for member in target}):

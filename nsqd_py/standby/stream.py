@@ -22,7 +22,7 @@ from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Offer, 
 
 # The standby has not taken these bytes yet: wait.
 _MOST_QUEUED_BYTES = 1024 * 1024
-_LOOK_FOR_ROOM_S = 0.001
+_POLL_QUEUE_S = 0.001
 # The pause after a round that no publisher waits for. Without it, 16 publishers caused a round for every ten messages; primary
 # and standby took 10 us of processor a message for that, now 4.
 _PAUSE_S = 0.002
@@ -101,7 +101,7 @@ class StandbyStream:
 
     def tick(self) -> None:
         """Begin a round, if none is running, although no publish may have changed anything: files may have been dropped."""
-        self._feed.look_for_gone_files()
+        self._feed.note_gone_files()
         self._wake.set()
 
     def _wake_up(self) -> None:
@@ -241,7 +241,7 @@ class StandbyStream:
             return
         gevent.sleep(0)
         while self._queued_bytes() > _MOST_QUEUED_BYTES:
-            gevent.sleep(_LOOK_FOR_ROOM_S)
+            gevent.sleep(_POLL_QUEUE_S)
             if client.closed:
                 raise _Gone
 

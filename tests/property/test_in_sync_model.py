@@ -83,7 +83,7 @@ class Primary:
 
     def change_set(self, outcome: str = "") -> None:
         """Send the set that the store must get: that is done, lost, done late, or done without an answer."""
-        target = self.set.wanted(
+        target = self.set.next_set(
             self.connected,
             is_waited=self.answered < self.writes,
             late_write=self.late,

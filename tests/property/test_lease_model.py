@@ -354,7 +354,7 @@ class Server:
         while self.epoch:
             count = len(self.nsqd.messages)
             late = max(0, count - 2)
-            target = in_sync.wanted(self.acknowledged, is_waited=True, late_write=late, recent_write=late)
+            target = in_sync.next_set(self.acknowledged, is_waited=True, late_write=late, recent_write=late)
             if target is not None:
                 in_sync.begin(target)
                 if election.write_members(dict.fromkeys(target, "")):

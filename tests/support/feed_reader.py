@@ -99,7 +99,7 @@ class FeedReader:
 
     def catch_up(self) -> None:
         """Return when the copy has everything."""
-        self.feed.look_for_gone_files()
+        self.feed.note_gone_files()
         self.is_idle = False
         self._wake.set()
         while not self.is_idle or self.feed.since_ns:

@@ -36,7 +36,7 @@ from nsqd_py.runtime.threads import in_thread
 _PAUSE_NS = 250_000_000
 _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
 _PAUSE_WHILE_SLOW_NS = 1_000_000_000
-_BUSY_SHARE = 20  # deciding may take 1/20 of the time
+_BUSY_PART = 20  # deciding may take 1/20 of the time
 _COUNT_AT_ONCE = 16_384  # messages that are checked without a pause
 
 
@@ -167,7 +167,7 @@ class Housekeeper:
         if topic.log is None or topic.has_journals:
             return
         try:
-            self._write_position(topic, topic.kept_floor)
+            self._write_position(topic, topic.retained_floor)
         except OSError as error:
             self._disk.position_failed(topic, error)
 
@@ -373,7 +373,7 @@ class Housekeeper:
                 took_ns = time.perf_counter_ns() - began_ns
                 began_ns += took_ns
                 if choice is None:
-                    return _BUSY_SHARE * took_ns
+                    return _BUSY_PART * took_ns
                 self._move(topic, *choice)
             if self._disk_speed.is_slow:
                 self._clean_later(topic)

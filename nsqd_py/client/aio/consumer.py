@@ -306,7 +306,7 @@ class Consumer(blocking.Consumer):
         if self._reports_stop():
             return None
         await self._begin_to_take(takes_batches=False)
-        self._must_report = True
+        self._must_tell = True
         try:
             self._given = await self._take(timeout_s)
         finally:

@@ -91,7 +91,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._may_go_on = False  # it has stopped only because a loop was idle
         self._given: Message | None = None  # by `next`
         self._given_to: object = None  # the thread that called it
-        self._must_report = False  # `next` returns None once after a stop
+        self._must_tell = False  # `next` returns None once after a stop
         self._is_asleep = False
         self._failure: BaseException | None = None
 
@@ -293,7 +293,7 @@ class Consumer(BaseConsumer, ProcessHooks):
             self._iterating = self._backend.current()
             self._takes_batches = False
             self.start()
-            self._must_report = True
+            self._must_tell = True
             self._given = self._next_item(timeout_s)
         except BaseException:  # Ctrl-C may have come while a message was taken: it is in flight
             self.begin_to_stop(_EXIT_S)
@@ -307,9 +307,9 @@ class Consumer(BaseConsumer, ProcessHooks):
 
     def _reports_stop(self) -> bool:
         """True if `next` returns None because of a stop: once. Raises what ended the consumer."""
-        if self.running or not self._must_report:
+        if self.running or not self._must_tell:
             return False
-        self._must_report = False
+        self._must_tell = False
         self._raise_failure()
         return True
 

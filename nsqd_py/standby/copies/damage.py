@@ -171,7 +171,7 @@ class ArrivalCheck:
         return salt
 
     def renamed(self, name: str, new_name: str) -> None:
-        """Handle that a new version takes the place of a file."""
+        """Handle that a new version replaces a file."""
         self.forget(new_name)
         self._salts.pop(name, None)
         if name in self.suspects:

@@ -63,7 +63,7 @@ class Departures:
         self._counted: dict[Path, list[Range]] = {}  # the messages in retained files that were counted
         # The number from which the messages of a file in `standby-alone-` are counted.
         self._counted_from: dict[str, int] = {}
-        self._has_kept_unfinished = False
+        self._has_saved_unfinished = False
 
     # ---- what this nsqd has written, and its primary may not have
 
@@ -95,9 +95,9 @@ class Departures:
 
     def keep_unfinished(self) -> None:
         """Set aside, once, what this nsqd had not finished as a primary. Call this before anything of that changes."""
-        if self._has_kept_unfinished:
+        if self._has_saved_unfinished:
             return
-        self._has_kept_unfinished = True
+        self._has_saved_unfinished = True
         paths: list[Path] = []
         for topic, files in self._logs.items():
             paths += [self._directory / name for name in files if self._unfinished.in_file(topic, name)]

@@ -1,7 +1,7 @@
 """The upkeep of a standby's copy: finds what is wrong with its files, and repairs it from the primary.
 
 A file that another program removes, cuts or replaces is copied again through the stream. Damaged bytes are fetched and
-written in their place, so that good bytes of this copy stay, which the primary may need one day.
+written at their offsets, so that good bytes of this copy stay, which the primary may need one day.
 """
 
 from __future__ import annotations

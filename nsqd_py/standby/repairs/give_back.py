@@ -12,7 +12,7 @@ its own, but only
   histories are never merged,
 - records with right checksums.
 
-The files are built under other names, checked and synced, and take their places when the broker has closed its logs; a
+The files are built under other names, checked and synced, and get their names when the broker has closed its logs; a
 start in the same process then reads them. What no standby has stays lost, and is counted.
 """
 

@@ -51,7 +51,7 @@ class Returned:
     files: list[ReturnedFile] = field(default_factory=list)
     count: int = 0
 
-    def put_in_place(self) -> None:
+    def install(self) -> None:
         """Give the files their names. The broker must be closed. Raises OSError.
 
         The record of the clean stop then says that they are there: after a kill in between, the next start misses the

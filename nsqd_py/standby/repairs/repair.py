@@ -110,7 +110,7 @@ def _repair_range(link: FetchLink, remote: RemoteFile, start: int, end: int, wri
 
 
 class RepairedFile:
-    """A log file that is repaired in its place, in threads.
+    """A log file that is repaired at the damaged offsets, in threads.
 
     name  of the log file; `path` may be that of an unfinished new version
     salt  in its header

@@ -68,7 +68,7 @@ def test_names_that_are_gone_come_last(directory: Path) -> None:
         life.drain(name)
     life.pass_time(SECOND)
     life.broker.housekeeper.run()
-    feed.look_for_gone_files()
+    feed.note_gone_files()
     pieces = list(feed.round())
     first_gone = next(index for index, piece in enumerate(pieces) if isinstance(piece, Remove))
     assert any(isinstance(piece, Write) for piece in pieces[:first_gone])
