@@ -104,7 +104,9 @@ class Broker:
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
         # True if there was no clean stop before this start, so that the end of a log may be missing.
         self.was_killed = False
-        self.ends_at_start: dict[str, int] = {}  # then, by topic: the number of the next message of its log
+        # Topics whose log may have lost its end before this start, until all standbys have been asked for it.
+        self.open_ends: set[str] = set()
+        self.ends_at_start: dict[str, int] = {}  # of such topics: the number of the next message at the start
         # By topic: unfinished messages that were in no file at the start.
         self.missing: dict[str, list[Range]] = {}
         self.unsure: dict[str, list[Range]] = {}  # those of them that may be finished, after a power cut
@@ -709,9 +711,15 @@ class Broker:
         self.sync.close()
         self.removed_files.settle()
         self.log.info("NSQ: closing topics")
+        # Once a log goes on, other messages have the numbers of those that it lost.
+        open_ends = {name for name in self.open_ends if self._ends_as_at_start(name)}
         ends = close_topics(list(self.topics.values()), self.services, self.removed_files)
         self.logs.join()
         try:
-            write_clean_stop(self.services.directory, ends)
+            write_clean_stop(self.services.directory, ends, open_ends)
         except OSError as error:
             self.log.error("NSQ: failed to record that this was a clean stop - %s", error)
+
+    def _ends_as_at_start(self, name: str) -> bool:
+        topic = self.topics.get(name)
+        return topic is not None and topic.next_seq == self.ends_at_start.get(name)

@@ -55,6 +55,7 @@ def load(broker: Broker, directory: Path, *, is_same_boot: bool = False) -> None
     """
     stopped = state_files.read_clean_stop(directory)
     broker.was_killed = not stopped
+    broker.open_ends = state_files.read_open_ends(directory)
     may_get_back = (directory / state_files.STANDBYS_FILE).exists()
     _read_epochs(broker, directory)
     # It may write a file: after all that may refuse the directory.
@@ -230,7 +231,9 @@ class _TopicLoader:
             self._log.next_seq = max(self._log.next_seq, self._stop.next_seq)
         # After a kill, too: a file is removed only when the positions that have finished it are written.
         self._certain_until = self._log.next_seq if self._is_certain else 0
-        if self._broker.was_killed:
+        if self._broker.was_killed and self._may_be_given_back:
+            self._broker.open_ends.add(self._entry.name)
+        if self._broker.was_killed or self._entry.name in self._broker.open_ends:
             self._broker.ends_at_start[self._entry.name] = self._log.next_seq
         self._found.extend_to(self._log.next_seq)
         self._broker.guids.skip_past(self._log.used_id)

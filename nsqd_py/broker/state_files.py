@@ -337,9 +337,10 @@ def end_of(log: TopicLog) -> LogEnd:
     return LogEnd(log.next_seq, [file.first_seq for file in files], end_offset)
 
 
-def write_clean_stop(directory: Path, ends: Mapping[str, LogEnd]) -> None:
-    """Write the ends of these topics' logs durably. Raises OSError."""
-    write_checked(directory / STOP_FILE, {"logs": {topic: tuple(end) for topic, end in ends.items()}})
+def write_clean_stop(directory: Path, ends: Mapping[str, LogEnd], open_ends: Iterable[str] = ()) -> None:
+    """Write the ends of these topics' logs durably, and the topics whose logs may have lost their end. Raises OSError."""
+    logs = {topic: tuple(end) for topic, end in ends.items()}
+    write_checked(directory / STOP_FILE, {"logs": logs, "open_ends": sorted(open_ends)})
 
 
 def read_clean_stop(directory: Path) -> dict[str, LogEnd]:
@@ -352,6 +353,18 @@ def _decode_ends(record: dict[str, Any]) -> dict[str, LogEnd]:
         topic: LogEnd(checked_number(next_seq), [*map(checked_number, file_seqs)], checked_number(end_offset))
         for topic, (next_seq, file_seqs, end_offset) in record["logs"].items()
     }
+
+
+def read_open_ends(directory: Path) -> set[str]:
+    """Return the topics whose logs may have lost their end before the last nsqd began: no standby could be asked since.
+
+    Raises OSError.
+    """
+    return read_checked(directory / STOP_FILE, _decode_open_ends) or set()
+
+
+def _decode_open_ends(record: dict[str, Any]) -> set[str]:
+    return {str(topic) for topic in record.get("open_ends", ())}  # earlier versions write none
 
 
 def forget_clean_stop(directory: Path) -> None:

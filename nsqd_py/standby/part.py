@@ -144,14 +144,17 @@ class StandbyPart(Part):
     def _get_back(self) -> None:
         """Get from the standbys what is missing here. Raises OSError and StartsOver."""
         asked = self._asked
-        is_end_open = self._broker.was_killed or asked.is_due
+        is_end_open = self._broker.was_killed or bool(self._broker.open_ends) or asked.is_due
         give_back = GiveBack(self._broker, self._directory, self.host.on_progress, is_end_open=is_end_open)
         is_due = asked.is_due or (give_back.is_due() and not asked.before)
         asked.is_due, asked.before = False, True
         if not is_due:
             return
         self.host.notifier.status("asking the standbys for what is missing")
-        returned = give_back.run(remembered_standbys(self._directory))
+        standbys = remembered_standbys(self._directory)
+        returned = give_back.run(standbys)
+        if len(give_back.answered) == len(standbys):
+            self._broker.open_ends.clear()
         asked.tried.update(address for addresses in give_back.answered for address in addresses)
         if returned.files:
             self._returned = returned

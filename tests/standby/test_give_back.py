@@ -210,6 +210,46 @@ def test_the_end_of_a_log_comes_back_if_nothing_was_written_since(pair):
     both.check_the_promoted(EVERYTHING)
 
 
+def test_the_end_of_a_log_is_asked_for_until_a_standby_has_answered(pair):
+    """A clean stop of a start that got no answer does not say that the log is complete."""
+    both = pair("--standby-acks=1")
+    both.standby.stop()
+    both.start_harmed(cut(-1))
+    for _ in range(2):
+        both.primary.stop()
+        both.primary.start()
+    both.primary.stop()
+    both.primary.start()
+    both.standby.start()  # on other ports: it is asked when it comes
+    wait_until_it_follows(both.standby)
+    assert CAME_BACK in both.primary.log_text()
+    both.check_the_primary()
+    both.primary.publish("t", numbered(ALL, ALL + BATCH))
+    both.primary.stop()
+    both.primary.start()
+    assert CAME_BACK not in both.primary.log_text()
+    both.check_the_primary(ALL + BATCH)
+    both.check_the_promoted(numbered(0, ALL + BATCH))
+
+
+def test_a_start_that_is_ended_while_it_asks_leaves_the_question_open(pair):
+    both = pair("--standby-acks=1")
+    both.primary.kill()
+    cut(-1)(both.primary)
+    both.standby.signal(signal.SIGSTOP)
+    both.primary.launch()
+    wait_until(
+        lambda: "cut off" in both.primary.log_text() or is_up(both.primary), DEADLINE_S, "the cut file"
+    )
+    both.primary.stop()
+    assert not is_up(both.primary)
+    both.standby.signal(signal.SIGCONT)
+    both.primary.start()
+    assert CAME_BACK in both.primary.log_text()
+    both.check_the_primary()
+    both.check_the_promoted(EVERYTHING)
+
+
 @pytest.mark.parametrize("count", sampled([1, 30], 30))
 def test_an_end_that_was_overtaken_is_set_aside_and_counted(pair, start, tmp_path, count):
     """Other messages have its numbers: two histories are never merged."""

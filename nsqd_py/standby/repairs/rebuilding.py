@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from nsqd_py.broker.state_files import read_clean_stop, write_clean_stop
+from nsqd_py.broker.state_files import read_clean_stop, read_open_ends, write_clean_stop
 from nsqd_py.diskqueue.files.log_file import (
     BACK_SUFFIX,
     LogFile,
@@ -58,10 +58,11 @@ class Returned:
         others, and asks again.
         """
         ends = read_clean_stop(self.directory)
+        open_ends = read_open_ends(self.directory)
         for file in self.files:
             if file.topic in ends:
                 ends[file.topic] = _with_file(ends[file.topic], file)
-        write_clean_stop(self.directory, ends)
+        write_clean_stop(self.directory, ends, open_ends)
         for file in self.files:
             os.rename(self.directory / f"{file.name}{BACK_SUFFIX}", self.directory / file.name)
         sync_directory(self.directory)
