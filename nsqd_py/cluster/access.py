@@ -61,8 +61,8 @@ class HttpAccess(AdminClient):
         brief = replace(self, max_answer_bytes=_MOST_INFO_BYTES)
         try:
             info = brief.fetch(replace(url, path="/info"), Answer())
-        except BadStatus:
-            return None
+        except BadStatus as refused:
+            return refused.https_instead(url)
         return url.at_https_port(info)
 
     def may_see_secrets(self, server: str) -> bool:

@@ -109,8 +109,9 @@ class FastConnection(ClientConnection):
                     return
         self._last_pub = _NO_PUB  # the parser may now keep a part of a command
         ClientConnection.on_data(self, data)
-        if data.startswith((b"PUB ", b"DPUB ")) and self.state != PAUSED:
-            assert self._parser is not None
+        if self._parser is None or self.state == PAUSED:  # the client has named no protocol yet, or a wrong one
+            return
+        if data.startswith((b"PUB ", b"DPUB ")):
             self._last_pub = self._parser.last_pub()
 
     def _read_more(self) -> None:

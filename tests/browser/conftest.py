@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, expect
 from tests.support.browser import DEADLINE_MS, Visits, chromium
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import wait_until
 from tests.support.wire import req
 
 expect.set_options(timeout=DEADLINE_MS)
@@ -41,8 +42,18 @@ def cluster(running_cluster: AdminCluster) -> Iterator[AdminCluster]:
 
 
 @pytest.fixture(scope="module")
-def filled(running_cluster: AdminCluster) -> Iterator[AdminCluster]:
-    """For tests that only look: a topic with a paused channel and a consumer, a dead letter, an idle topic."""
+def filled(running_cluster: AdminCluster, running_admin: NsqadminProcess) -> Iterator[AdminCluster]:
+    """For tests that only look: a topic with a paused channel and a consumer, a dead letter, an idle topic.
+
+    nsqadmin has seen both nsqds before: a channel that its first round finds without consumers on one nsqd is a problem at
+    once, and one that comes later only after 90 s.
+    """
+
+    def knows_both() -> bool:
+        rates = [row["message_rate"] for row in running_admin.get("/api/v2/nodes")["rows"]]
+        return len(rates) == 2 and None not in rates
+
+    wait_until(knows_both, what="two answers of both nsqds at nsqadmin")
     running_cluster.create("orders", "archive", "billing")
     running_cluster.create("payments", "ledger")
     running_cluster.lookupd.create_channel("idle", "gone")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import struct
+import time
 from contextlib import ExitStack
 
 import psutil
@@ -50,3 +52,20 @@ def test_answers_that_nobody_reads_take_bounded_memory(make_nsqd, path):
             worst = max(worst, rss_mb(nsqd))
     print(f"{path}: from {before:.0f} to {worst:.0f} MB")
     assert worst - before < MOST_GAINED_MB
+
+
+def test_a_client_that_hangs_up_before_its_next_request_is_handled_is_no_bug(make_nsqd):
+    nsqd = make_nsqd()
+    nsqd.post("/topic/create?topic=t")
+    with nsqd.connect() as client:
+        for _ in range(8):
+            client.pub("t", bytes(MB // 2))
+    for _ in range(5):
+        client = ask_and_never_read(nsqd, "/topic/read?topic=t&seq=0&max_bytes=3000000")
+        # It gets the beginning of the first answer, and its next request waits.
+        assert client.recv(1, socket.MSG_PEEK)
+        time.sleep(0.2)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    nsqd.stop()
+    assert "internal error" not in nsqd.log_text()

@@ -464,7 +464,10 @@ def assert_answers(client: Client, case: Case) -> None:
 # --- the start and the end of a connection
 
 
-@pytest.mark.parametrize("magic", [b"  V1", b"V2  ", b"GET ", b"\x00\x00\x00\x00", b"  v2"])
+@pytest.mark.parametrize(
+    "magic",
+    [b"  V1", b"V2  ", b"GET ", b"\x00\x00\x00\x00", b"  v2", b"PUB t\n\0\0\0\1x", b"DPUB t 1\n\0\0\0\1x"],
+)
 def test_bad_magic(nsqd, magic):
     with Client(nsqd.tcp_port, magic=magic) as client:
         assert client.rest(CLOSES_S) == [Frame(ERROR, b"E_BAD_PROTOCOL")]

@@ -375,6 +375,7 @@ class HttpConnection(Stream, Generic[App]):
                 if self._answered_bytes > MAX_ANSWERS_BYTES:
                     self._let_answers_leave()
                     self._answered_bytes = 0
+                    continue  # the client may have gone in the meantime
                 self._perform_in_turn(self._queue.popleft())
                 if self._queue:  # a client with many requests must not keep others waiting
                     gevent.sleep(ONE_ROUND_S)
@@ -422,6 +423,8 @@ class HttpConnection(Stream, Generic[App]):
         room = self._app.response_limiter
         if not room.is_open(self.peer):  # this client's own answers may fill it: let them leave
             self._let_answers_leave()
+            if self.closed:
+                return
         if not room.enter(self.peer):
             request.reply = failures.TOO_MANY_READERS
             self._perform(request)
