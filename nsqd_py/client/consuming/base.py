@@ -56,7 +56,6 @@ ENDINGS = (SystemExit, KeyboardInterrupt)
 AT_ONCE = Requeue(0, backoff=False)
 STOP_TIMEOUT_S = 30.0
 _QUIET_S = 1.0  # between log lines on handlers that do not run
-_LONGEST_NAP_S = 0.5
 
 
 class BaseConsumer:
@@ -161,16 +160,7 @@ class BaseConsumer:
         self._next_log_s = 0.0
         nsqds, self._lookupds = addresses_of("consumer", nsqd_tcp_addresses, lookupd_http_addresses)
         self._discovery = Discovery(nsqds)
-        self._is_topic_unknown = False
         self._set_up()
-
-    def _take_answer(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
-        """Use what an nsqlookupd answered. Log once that no nsqd has the topic."""
-        self._discovery.answered(lookupd, nsqds)
-        was_unknown = self._is_topic_unknown
-        self._is_topic_unknown = self._discovery.is_empty(self._lookupds)
-        if self._is_topic_unknown and not was_unknown:
-            self._log.warning("no nsqd has the topic %s: waiting until one does", self.topic)
 
     # ---- for the shells
 
@@ -278,16 +268,6 @@ class BaseConsumer:
     def resume(self) -> None:
         with self._subscription.lock:
             self._subscription.pause(is_paused=False)
-
-    # ---- time
-
-    def _nap_s(self) -> float:
-        """Return the time until something other than a message needs attention."""
-        subscription = self._subscription
-        timeouts_s = [window.msg_timeout_s for window in subscription.windows.values()]
-        # New messages may add an earlier deadline.
-        longest_s = min([_LONGEST_NAP_S, *(timeout_s / 10 for timeout_s in timeouts_s)])
-        return min(longest_s, max(0.0, subscription.due_s - monotonic()))
 
 
 def _described(item: Message | MessageBatch) -> str:
