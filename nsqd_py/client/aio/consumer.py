@@ -364,7 +364,7 @@ class Consumer(blocking.Consumer):
 
     def _end_loop(self, message: Message | None) -> None:
         """Stop, since a loop has ended. Any thread may call this: loops that were left end where they are collected."""
-        self._core.leave()
+        self._leave()
         if message is not None:
             self._put_off(message, AT_ONCE)
         self._give_back()

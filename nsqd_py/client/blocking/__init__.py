@@ -10,19 +10,21 @@ lookup             asks nsqlookupds
 http_requests      requests to nsqlookupds and nsqds over HTTP
 backend            the primitives: threads, locks, sockets, and what waits for them
 
-An event loop of another library, or a transport of another client, uses the two cores: `NonBlockingProducer.step`, and the `core`
-of a `NonBlockingConsumer`. These names are internal, but stay. The loop owns the time and the waiting:
+An event loop of another library, or a transport of another client, uses `NonBlockingProducer` and `NonBlockingConsumer`. They are
+internal, but their names and methods stay. The loop owns the time and the waiting:
 
     consumer = NonBlockingConsumer("topic", "channel", nsqd_tcp_addresses="127.0.0.1:4150", max_in_flight=100)
-    core = consumer.core
-    while not core.has_ended:
-        wait_for(core.descriptors, core.wait_s)  # a round of the loop, in which it may serve other cores
-        for batch in core.step(0):
+    while True:
+        wait_for_input(consumer.watched, consumer.wait_s)  # a round of the loop, which may serve other consumers too
+        batches = consumer.step(0)
+        if batches is None:
+            break  # `consumer.begin_to_stop()` was called, and everything is answered and closed
+        for batch in batches:
             for message in batch.messages():
-                handle(message)  # `message.finish()`, `requeue()` or `touch()`, at once or in a later round
+                handle(message)  # calls its `finish`, `requeue` or `touch`, at once or in a later round
 
-Until an nsqlookupd or nsqd answers, a short-lived thread asks or connects. With a `_make_backend` whose `spawn` makes the call at
-once, there is no thread, and the loop waits for it. `core.stop()` begins the end, and `step` does the rest.
+Short-lived threads connect, and ask nsqlookupds. A subclass of the consumer whose `_make_backend` makes the calls in `spawn`
+itself has no threads, and waits for them.
 
 Threads
 Poller  any thread calls `wake`, which shares a lock with `close`; the rest belongs to one thread
@@ -37,8 +39,8 @@ PublishingCore  the I/O thread; others read counts and copies of its dictionarie
 Connection  the thread that opens it, and then the I/O thread, which gets it through `WorkerThread.is_done`
 Consumer  the I/O thread; what others change too (subscriptions, windows) has the lock, `_workers` is copied in one step; a
     consumer begins again only after its I/O thread has set `_stopped`, its last step
-ConsumingCore  the I/O thread, or the thread that calls `step`; others set `stop_by_s` under the lock, copy `nsqds` in one step, and
-    wake its poller
+ConsumingCore  the I/O thread, or the one that calls `step`; others set `_stop_by_s` under the lock, copy `_nsqds` in one step,
+    and wake the poller
 NsqdSubscription  the I/O thread; `leave`, and its window, under the lock of the consumer
 Finder  the I/O thread; a worker has the address and the options
 """

@@ -9,15 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
-from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.blocking.backend import Backend, Latch, WorkQueue
-from nsqd_py.client.blocking.connection import ClientContext
+from nsqd_py.client.blocking.backend import Latch, WorkQueue
 from nsqd_py.client.blocking.consuming_core import ConsumingCore
-from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer
+from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.errors import WrongPlace
 from nsqd_py.client.message import Message, MessageBatch, whole_batches
-from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
+from nsqd_py.client.process import call_after_fork, close_at_exit, warn_of_dropped
 from nsqd_py.runtime.logs.lines import LineWriter
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ _CLOSE_S = 5.0  # how long closing the connections may take after the time of a 
 _HANDLING_S = 0.005
 
 
-class Consumer(BaseConsumer, ProcessHooks):
+class Consumer(ConsumingCore):
     """A consumer for plain Python. Handlers run in `concurrency` threads.
 
         with Consumer("topic", "channel", handle, nsqd_tcp_addresses=["127.0.0.1:4150"], max_in_flight=100) as consumer:
@@ -49,7 +47,6 @@ class Consumer(BaseConsumer, ProcessHooks):
     """
 
     _io_task: Any = None
-    _make_backend: type[Backend] = Backend
 
     if TYPE_CHECKING:  # the arguments of `BaseConsumer`
 
@@ -64,17 +61,10 @@ class Consumer(BaseConsumer, ProcessHooks):
             **keywords: Unpack[ConsumerKeywords],
         ) -> None: ...
 
-    def _set_up(self) -> None:
-        self._backend = self._make_backend()
-        self._begin()
-        call_after_fork(self)
-
     def _begin(self) -> None:
         """Set the state of a consumer without connections and threads."""
+        super()._begin()
         backend = self._backend
-        self._lock = self._subscription.lock = backend.make_answer_lock()
-        context = ClientContext(self._options, self._log, self._chance, backend, backend.make_poller())
-        self._core = ConsumingCore(self._subscription, self._discovery, self._lookupds, context)
         self._queue: WorkQueue[Any] = WorkQueue(backend)
         self._io_task = None
         self._workers: set[object] = set()
@@ -94,7 +84,7 @@ class Consumer(BaseConsumer, ProcessHooks):
     @property
     def running(self) -> bool:
         """True if the consumer was started and `stop` was not called."""
-        return self._io_task is not None and self._core.stop_by_s is None
+        return self._io_task is not None and self._stop_by_s is None
 
     def start(self) -> None:
         """Connect, and begin to consume. Returns at once. Idempotent. Raises WrongPlace if the consumer was stopped.
@@ -102,8 +92,8 @@ class Consumer(BaseConsumer, ProcessHooks):
         One that was stopped before it was started starts nothing.
         """
         self._go_on()
-        if self._io_task is None and self._core.stop_by_s is None:
-            arguments = ref(self), self._core.poller, self._queue, str(self._subscription), self._log
+        if self._io_task is None and self._stop_by_s is None:
+            arguments = ref(self), self._poller, self._queue, str(self._subscription), self._log
             try:
                 self._backend.spawn("nsqd-py consumer", self._do_io, *arguments)
             except RuntimeError as error:  # the system has no more threads
@@ -113,7 +103,7 @@ class Consumer(BaseConsumer, ProcessHooks):
 
     def _go_on(self) -> None:
         """Let a consumer whose last loop was idle begin again. Raises WrongPlace if it was stopped in another way."""
-        if self._core.stop_by_s is None:
+        if self._stop_by_s is None:
             return
         if self._io_task is None:
             if self._failure is None:
@@ -136,7 +126,7 @@ class Consumer(BaseConsumer, ProcessHooks):
             return False
         try:
             with self._lock:
-                if self._core.stop_by_s is not None:
+                if self._stop_by_s is not None:
                     return False
                 self._io_task = self._backend.current()
             close_at_exit(self)
@@ -168,9 +158,9 @@ class Consumer(BaseConsumer, ProcessHooks):
     def _wait_for_stop(self) -> None:
         if self._backend.current() not in (self._io_task, self._iterating, *self._workers):
             self._backend.refuse_to_wait("stop")
-            assert self._core.stop_by_s is not None
+            assert self._stop_by_s is not None
             try:
-                self._stopped.wait(self._core.stop_by_s + _CLOSE_S - monotonic())
+                self._stopped.wait(self._stop_by_s + _CLOSE_S - monotonic())
             except BaseException:
                 self.begin_to_stop(0)
                 raise
@@ -181,10 +171,9 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._request_stop(timeout_s)
 
     def _request_stop(self, timeout_s: float) -> None:
-        self._core.stop(timeout_s)
-        with self._lock:  # `_begin_io` sets the task only before the stop
-            if self._io_task is None:
-                self._stopped.set()
+        super().begin_to_stop(timeout_s)
+        if self._io_task is None:  # nor will there be one: `_begin_io` looks at the stop under the lock
+            self._stopped.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the consumer has stopped. Return False after the time-out.
@@ -236,16 +225,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._backend.after_fork()
         for task in (self._io_task, *self._workers):
             self._backend.kill(task)
-        self._core.abandon()
-        self._begin()
-
-    # ---- nsqds and nsqlookupds
-
-    def connect_to_nsqd(self, address: str) -> None:
-        """Consume from this nsqd too. Raises BadAddress."""
-        with self._lock:
-            self._discovery.add(str(parse_address(address)))
-        self._core.poller.wake()
+        super()._after_fork()
 
     # ---- messages, in the threads of the callers
 
@@ -361,7 +341,7 @@ class Consumer(BaseConsumer, ProcessHooks):
             with self._lock:
                 self._may_go_on = self.running
         except BaseException as error:
-            self._core.leave()
+            self._leave()
             if message is not None:
                 self._put_off(message, AT_ONCE)
             # Ctrl-C may have come while a message was taken: it is in flight.
@@ -373,7 +353,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._raise_failure()
 
     def _end_iteration(self) -> None:
-        self._core.leave()
+        self._leave()
         self._give_back()
         self._iterating = None
         self._request_stop(STOP_TIMEOUT_S)
@@ -438,25 +418,25 @@ class Consumer(BaseConsumer, ProcessHooks):
         warn_of_dropped(f"consumer of {name}")
 
     def _turn(self, ready: Collection[int]) -> tuple[list[Any], float] | None:
-        """Handle input, and do everything that is due. Return as `next_wait`; None if the consumer has stopped."""
-        self._exchange(ready)
-        if self._goes_on():
-            return self._core.next_wait()
-        self._close()
-        return None
-
-    def _goes_on(self) -> bool:
-        """Connect to nsqds or, after `stop`, wait for what is in flight until its time is over."""
-        had_left = self._core.is_leaving
-        goes_on = self._core.work()
-        if self._core.is_leaving and not had_left and self._is_iterated:
+        """Handle input, and do everything that is due. Return as `_next_wait`; None if the consumer has stopped."""
+        for batch in self._receive(ready):
+            if self._takes_nothing:
+                batch.requeue(0)
+            else:
+                self._hand_out(batch)
+        self._queue.wait_until_empty(_HANDLING_S)
+        had_left = self._is_leaving
+        goes_on = self._goes_on()
+        if self._is_iterated and self._is_leaving and not had_left:
             self._queue.close()
             self._give_back()
         if not goes_on:
             self._give_up()
-        elif self._failure is not None:
+            self._close()
+            return None
+        if self._failure is not None:
             self._give_back()  # the worker that would take it may have ended
-        return goes_on
+        return self._next_wait()
 
     def _give_up(self) -> None:
         """The time of the stop is over."""
@@ -464,8 +444,7 @@ class Consumer(BaseConsumer, ProcessHooks):
 
     def _close(self) -> None:
         try:
-            forget(self)
-            self._core.close()
+            super()._close()
         finally:
             self._queue.close()
             self._stopped.set()
@@ -480,19 +459,5 @@ class Consumer(BaseConsumer, ProcessHooks):
             if item.is_live and not item.is_answered:
                 item.requeue(0, backoff=False)
 
-    def _exchange(self, ready: Collection[int]) -> None:
-        """Read from the connections."""
-        for batch in self._core.receive(ready):
-            if self._takes_nothing:
-                batch.requeue(0)
-            else:
-                self._hand_out(batch)
-        self._queue.wait_until_empty(_HANDLING_S)
-
     def _hand_out(self, batch: MessageBatch) -> None:
         self._queue.put_all([batch] if self._takes_batches else batch.messages())
-
-    # ---- from any thread
-
-    def _on_output(self) -> None:
-        self._core.on_output()

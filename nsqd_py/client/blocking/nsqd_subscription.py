@@ -69,10 +69,11 @@ class NsqdSubscription:
         if self._dials_soon or self._redial.wait_s(monotonic()) <= 0:
             self._dials_soon = False
             self._dialled_s = monotonic()
-            context = self._context
-            arguments = self.address, self._options, self._subscription.subscribe, context.backend
-            call = partial(opened, *arguments, waits=context.waits)
-            self._opening = WorkerThread(context.backend, context.poller, call, Connection.close)
+            backend, poller, waits = self._context.backend, self._context.poller, self._context.waits
+            call = partial(
+                opened, self.address, self._options, self._subscription.subscribe, backend, waits=waits
+            )
+            self._opening = WorkerThread(backend, poller, call, Connection.close)
         return self.is_dialling
 
     def _opened(self, opening: WorkerThread[Connection]) -> None:

@@ -56,6 +56,7 @@ ENDINGS = (SystemExit, KeyboardInterrupt)
 AT_ONCE = Requeue(0, backoff=False)
 STOP_TIMEOUT_S = 30.0
 _QUIET_S = 1.0  # between log lines on handlers that do not run
+_LONGEST_NAP_S = 0.5
 
 
 class BaseConsumer:
@@ -268,6 +269,16 @@ class BaseConsumer:
     def resume(self) -> None:
         with self._subscription.lock:
             self._subscription.pause(is_paused=False)
+
+    # ---- time
+
+    def _nap_s(self) -> float:
+        """Return the time until something other than a message needs attention."""
+        subscription = self._subscription
+        timeouts_s = [window.msg_timeout_s for window in subscription.windows.values()]
+        # New messages may add an earlier deadline.
+        longest_s = min([_LONGEST_NAP_S, *(timeout_s / 10 for timeout_s in timeouts_s)])
+        return min(longest_s, max(0.0, subscription.due_s - monotonic()))
 
 
 def _described(item: Message | MessageBatch) -> str:
