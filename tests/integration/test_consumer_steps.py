@@ -257,8 +257,8 @@ def test_an_answer_of_another_thread_ends_the_wait(shared_nsqd, address, topic):
 
 
 def test_a_step_does_not_wait_for_room_in_a_socket(loop, topic):
-    """nsqd reads no answers for a while. All of them are sent later, and a stop waits for that."""
-    may_read = threading.Event()
+    """nsqd reads no answers, but ends the subscription. All answers are sent later, and the stop waits for that."""
+    may_end, may_read = threading.Event(), threading.Event()
     received: list[bytes] = []
 
     def behave(sock: Any) -> None:
@@ -269,11 +269,11 @@ def test_a_step_does_not_wait_for_room_in_a_socket(loop, topic):
         while b"RDY" not in sock.recv(65536):
             pass
         sock.sendall(b"".join(frame(number) for number in range(50_000)))
+        assert may_end.wait(40)
+        sock.sendall(frames.response(b"CLOSE_WAIT"))
         assert may_read.wait(40)
         while data := sock.recv(1 << 20):
             received.append(data)
-            if data.endswith(b"CLS\n"):
-                sock.sendall(frames.response(b"CLOSE_WAIT"))
 
     with listening(behave) as address:
         consumer = SteppedConsumer(topic, CHANNEL, nsqd_tcp_addresses=address, max_in_flight=50_000)
@@ -287,6 +287,9 @@ def test_a_step_does_not_wait_for_room_in_a_socket(loop, topic):
         consumer.step(0)
         assert consumer._nsqds[address].connection.has_unsent
         consumer.begin_to_stop(DEADLINE_S)
+        may_end.set()
+        loop.run_until(lambda: consumer._nsqds[address]._nsqd_is_done)
+        assert consumer in loop.handlers
         may_read.set()
         loop.run_until(lambda: not loop.handlers)
     assert b"".join(received).count(b"FIN ") == 50_000

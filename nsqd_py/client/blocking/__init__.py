@@ -18,13 +18,13 @@ internal, but their names and methods stay. The loop owns the time and the waiti
         wait_for_input(consumer.watched, consumer.wait_s)  # a round of the loop, which may serve other consumers too
         batches = consumer.step(0)
         if batches is None:
-            break  # `consumer.begin_to_stop()` was called, and everything is answered and closed
+            break  # `consumer.begin_to_stop(timeout_s)` was called, and everything is answered and closed
         for batch in batches:
             for message in batch.messages():
                 handle(message)  # calls its `finish`, `requeue` or `touch`, at once or in a later round
 
-Short-lived threads connect, and ask nsqlookupds. A subclass of the consumer whose `_make_backend` makes the calls in `spawn`
-itself has no threads, and waits for them.
+Short-lived threads connect, and ask nsqlookupds. A subclass of the consumer whose `_make_backend` is a `Backend` that makes the
+calls in `spawn` has no threads, and waits for these calls. One thread at a time calls `step`; any thread may answer, and stop.
 
 Threads
 Poller  any thread calls `wake`, which shares a lock with `close`; the rest belongs to one thread
