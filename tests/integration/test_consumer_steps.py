@@ -238,7 +238,7 @@ def test_the_time_of_a_stop(loop, shared_nsqd, address, topic):
 
 
 def test_an_answer_of_another_thread_ends_the_wait(shared_nsqd, address, topic):
-    """Connecting takes place in a thread here, as it does by default."""
+    """Connecting happens in a thread here, as it does by default."""
     shared_nsqd.mpub(topic, [b"x"])
     loop = Loop()
     consumer = NonBlockingConsumer(topic, CHANNEL, nsqd_tcp_addresses=address)

@@ -1,6 +1,6 @@
 """The non-blocking core of all consumers: connects to nsqds, reads messages, and sends the answers to them.
 
-It works only while one of its methods runs, and does not wait. Connecting, and asking nsqlookupds, take place where the
+It works only while one of its methods runs, and does not wait. Connecting, and asking nsqlookupds, happen where the
 backend spawns them, in threads of their own by default: an nsqd that hangs does not delay the others.
 """
 
