@@ -55,6 +55,7 @@ LOG = (
 WORKERS = (f"{BLOCKING}:WorkerThread", f"{BLOCKING}:Poller")
 CONSUMER = (
     f"{BLOCKING}:Consumer",
+    f"{BLOCKING}:ConsumingCore",
     f"{BLOCKING}:NsqdSubscription",
     f"{BLOCKING}:Waiters._locks",
     f"{BLOCKING}:Latch.is_set",
@@ -455,7 +456,8 @@ METHODS: dict[str, tuple[str, ...]] = {
         "_refuse_left",
         "_empty_inbox",
     ),
-    f"{BLOCKING}.consumer:Consumer": ("_on_output", "_leave", "_give_back", "begin_to_stop"),
+    f"{BLOCKING}.consumer:Consumer": ("_give_back", "begin_to_stop"),
+    f"{BLOCKING}.consuming_core:ConsumingCore": ("_on_output", "_leave", "begin_to_stop"),
     "nsqd_py.client.aio.consumer:TaskQueue": ("clear", "_next"),
     "nsqd_py.client.process:_Registry": ("__iter__", "add", "discard"),
     "nsqadmin_py.messages.log_search:LogSearch": ("_search", "_take", "_pass", "_keep"),

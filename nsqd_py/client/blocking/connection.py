@@ -47,6 +47,7 @@ class ClientContext:
 
     chance  returns a number from 0 to 1
     poller  is woken when a part has something to do
+    waits   False in an event loop: connections do not wait for room in a socket
     """
 
     options: ClientOptions
@@ -54,6 +55,7 @@ class ClientContext:
     chance: Callable[[], float]
     backend: Backend
     poller: Any
+    waits: bool = True
 
 
 def _connect(backend: Backend, address: Address, options: ClientOptions) -> Any:

@@ -9,16 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
-from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.blocking.backend import MOST_DIALS, Backend, Latch, WorkQueue
-from nsqd_py.client.blocking.connection import ClientContext
-from nsqd_py.client.blocking.lookup import Finder
-from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
-from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer
+from nsqd_py.client.blocking.backend import Latch, WorkQueue
+from nsqd_py.client.blocking.consuming_core import ConsumingCore
+from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.errors import WrongPlace
 from nsqd_py.client.message import Message, MessageBatch, whole_batches
-from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
+from nsqd_py.client.process import call_after_fork, close_at_exit, warn_of_dropped
 from nsqd_py.runtime.logs.lines import LineWriter
 
 if TYPE_CHECKING:
@@ -36,7 +33,7 @@ _CLOSE_S = 5.0  # how long closing the connections may take after the time of a 
 _HANDLING_S = 0.005
 
 
-class Consumer(BaseConsumer, ProcessHooks):
+class Consumer(ConsumingCore):
     """A consumer for plain Python. Handlers run in `concurrency` threads.
 
         with Consumer("topic", "channel", handle, nsqd_tcp_addresses=["127.0.0.1:4150"], max_in_flight=100) as consumer:
@@ -50,7 +47,6 @@ class Consumer(BaseConsumer, ProcessHooks):
     """
 
     _io_task: Any = None
-    _make_backend: type[Backend] = Backend
 
     if TYPE_CHECKING:  # the arguments of `BaseConsumer`
 
@@ -65,19 +61,10 @@ class Consumer(BaseConsumer, ProcessHooks):
             **keywords: Unpack[ConsumerKeywords],
         ) -> None: ...
 
-    def _set_up(self) -> None:
-        self._backend = self._make_backend()
-        self._begin()
-        call_after_fork(self)
-
     def _begin(self) -> None:
         """Set the state of a consumer without connections and threads."""
+        super()._begin()
         backend = self._backend
-        self._lock = self._subscription.lock = backend.make_answer_lock()
-        self._poller = backend.make_poller()
-        self._nsqds: dict[str, NsqdSubscription] = {}
-        self._context = ClientContext(self._options, self._log, self._chance, backend, self._poller)
-        self._finders = [Finder(address, self.topic, self._context) for address in self._lookupds]
         self._queue: WorkQueue[Any] = WorkQueue(backend)
         self._io_task = None
         self._workers: set[object] = set()
@@ -85,14 +72,11 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._is_started = backend.make_lock()  # taken by what starts the threads, and never released
         self._has_started = Latch(backend.make_lock)
         self._takes_nothing = False
-        self._stop_by_s: float | None = None  # set by `stop`
-        self._is_leaving = False
         self._stopped = Latch(backend.make_lock)
         self._may_go_on = False  # it has stopped only because a loop was idle
         self._given: Message | None = None  # by `next`
         self._given_to: object = None  # the thread that called it
         self._must_tell = False  # `next` returns None once after a stop
-        self._is_asleep = False
         self._failure: BaseException | None = None
 
     # ---- its life
@@ -187,12 +171,9 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._request_stop(timeout_s)
 
     def _request_stop(self, timeout_s: float) -> None:
-        stop_by_s = monotonic() + timeout_s
-        with self._lock:
-            self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
-            if self._io_task is None:
-                self._stopped.set()
-        self._poller.wake()
+        super().begin_to_stop(timeout_s)
+        if self._io_task is None:  # nor will there be one: `_begin_io` looks at the stop under the lock
+            self._stopped.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the consumer has stopped. Return False after the time-out.
@@ -244,20 +225,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._backend.after_fork()
         for task in (self._io_task, *self._workers):
             self._backend.kill(task)
-        for finder in self._finders:
-            finder.kill()
-        for nsqd in self._nsqds.values():
-            nsqd.abandon()
-        self._poller.close()
-        self._begin()
-
-    # ---- nsqds and nsqlookupds
-
-    def connect_to_nsqd(self, address: str) -> None:
-        """Consume from this nsqd too. Raises BadAddress."""
-        with self._lock:
-            self._discovery.add(str(parse_address(address)))
-        self._poller.wake()
+        super()._after_fork()
 
     # ---- messages, in the threads of the callers
 
@@ -451,55 +419,34 @@ class Consumer(BaseConsumer, ProcessHooks):
 
     def _turn(self, ready: Collection[int]) -> tuple[list[Any], float] | None:
         """Handle input, and do everything that is due. Return as `_next_wait`; None if the consumer has stopped."""
-        self._exchange(ready)
-        if self._goes_on():
-            return self._next_wait()
-        self._close()
-        return None
-
-    def _goes_on(self) -> bool:
-        """Connect to nsqds or, after `stop`, wait for what is in flight until its time is over."""
-        if self._stop_by_s is None:
-            self._keep_up()
-        elif not self._is_leaving:
-            self._is_leaving = True
-            self._leave()
-            if self._is_iterated:
-                self._queue.close()
-                self._give_back()
-        for nsqd in [nsqd for nsqd in self._nsqds.values() if nsqd.is_over]:
-            nsqd.flush()
-            nsqd.close()
-            del self._nsqds[nsqd.address]
-        if self._stop_by_s is None or (self._nsqds and monotonic() < self._stop_by_s):
-            if self._failure is not None:
-                self._give_back()  # the worker that would take it may have ended
-            return True
-        self._give_up()
-        return False
+        for batch in self._receive(ready):
+            if self._takes_nothing:
+                batch.requeue(0)
+            else:
+                self._hand_out(batch)
+        self._queue.wait_until_empty(_HANDLING_S)
+        had_left = self._is_leaving
+        goes_on = self._goes_on()
+        if self._is_iterated and self._is_leaving and not had_left:
+            self._queue.close()
+            self._give_back()
+        if not goes_on:
+            self._give_up()
+            self._close()
+            return None
+        if self._failure is not None:
+            self._give_back()  # the worker that would take it may have ended
+        return self._next_wait()
 
     def _give_up(self) -> None:
         """The time of the stop is over."""
         self._give_back()
 
-    def _leave(self) -> None:
-        """Request no more messages. The caller stops the consumer."""
-        with self._lock:
-            for nsqd in list(self._nsqds.values()):
-                nsqd.leave()
-
     def _close(self) -> None:
         try:
-            forget(self)
-            for finder in self._finders:
-                finder.kill()
-            for nsqd in self._nsqds.values():
-                nsqd.flush()
-                nsqd.close()
-            self._nsqds.clear()
+            super()._close()
         finally:
             self._queue.close()
-            self._poller.close()
             self._stopped.set()
 
     def _give_back(self) -> None:
@@ -512,76 +459,5 @@ class Consumer(BaseConsumer, ProcessHooks):
             if item.is_live and not item.is_answered:
                 item.requeue(0, backoff=False)
 
-    def _keep_up(self) -> None:
-        """Have a subscription for each nsqd, and a finder for each nsqlookupd, that are in use now."""
-        with self._lock:
-            needed = self._discovery.needed
-            for address, nsqd in self._nsqds.items():
-                if nsqd.connection is None and address not in needed:
-                    nsqd.leave()
-        for finder in self._finders:
-            nsqds = finder.step()
-            if nsqds is not None:
-                self._on_found(finder.address, nsqds)
-        for address in needed:
-            if address not in self._nsqds:
-                self._nsqds[address] = NsqdSubscription(address, self._subscription, self._context)
-        dials = sum(nsqd.is_dialling for nsqd in self._nsqds.values())
-        for nsqd in self._nsqds.values():
-            dials += nsqd.keep_connected(may_dial=dials < MOST_DIALS)
-
-    def _on_found(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
-        with self._lock:
-            self._take_answer(lookupd, nsqds)
-        for address in nsqds:
-            if address in self._nsqds:
-                self._nsqds[address].retry_soon()
-        self._poller.wake()  # to connect at once
-
-    def _exchange(self, ready: Collection[int]) -> None:
-        """Read from the connections."""
-        self._is_asleep = False
-        for nsqd in self._nsqds.values():
-            if nsqd.wants_to_receive or (nsqd.connection is not None and nsqd.connection.fileno() in ready):
-                self._receive(nsqd)
-        self._queue.wait_until_empty(_HANDLING_S)
-
-    def _receive(self, nsqd: NsqdSubscription) -> None:
-        for batch in nsqd.receive():
-            if self._takes_nothing:
-                batch.requeue(0)
-            else:
-                self._hand_out(batch)
-        if nsqd.connection is None and not nsqd.is_leaving:
-            for finder in self._finders:
-                finder.retry_soon()
-
     def _hand_out(self, batch: MessageBatch) -> None:
         self._queue.put_all([batch] if self._takes_batches else batch.messages())
-
-    def _next_wait(self) -> tuple[list[Any], float]:
-        """Send all output. Return the sockets to wait for, and for how long.
-
-        Neither refers to the consumer, so that it can be dropped.
-        """
-        with self._lock:
-            self._subscription.tick()
-            self._is_asleep = True
-            timeout_s = self._nap_s()
-        if self._stop_by_s is not None:
-            timeout_s = min(timeout_s, max(0.0, self._stop_by_s - monotonic()))
-        sockets = []
-        for nsqd in self._nsqds.values():
-            nsqd.flush()
-            if nsqd.connection is not None:
-                sockets.append(nsqd.connection.sock)
-                if nsqd.wants_to_receive or nsqd.is_over:  # over since the last answer was sent
-                    timeout_s = 0.0
-        return sockets, timeout_s
-
-    # ---- from any thread
-
-    def _on_output(self) -> None:
-        if self._is_asleep:
-            self._is_asleep = False
-            self._poller.wake()

@@ -69,8 +69,10 @@ class NsqdSubscription:
         if self._dials_soon or self._redial.wait_s(monotonic()) <= 0:
             self._dials_soon = False
             self._dialled_s = monotonic()
-            backend, poller = self._context.backend, self._context.poller
-            call = partial(opened, self.address, self._options, self._subscription.subscribe, backend)
+            backend, poller, waits = self._context.backend, self._context.poller, self._context.waits
+            call = partial(
+                opened, self.address, self._options, self._subscription.subscribe, backend, waits=waits
+            )
             self._opening = WorkerThread(backend, poller, call, Connection.close)
         return self.is_dialling
 
@@ -88,8 +90,10 @@ class NsqdSubscription:
     # ---- input and output
 
     def flush(self) -> None:
-        """Send the output of the window."""
+        """Send the output of the window, and what the socket did not take before."""
         window, connection = self.window, self.connection
+        if connection is not None and connection.has_unsent:
+            connection.send_unsent()
         if window is not None and connection is not None and window.has_output:
             with self._subscription.lock:
                 output = window.take_output()
@@ -166,9 +170,11 @@ class NsqdSubscription:
     @property
     def is_over(self) -> bool:
         """True if it has left: no message comes any more, none is in flight, and all answers were taken to be sent."""
-        window = self.window
+        window, connection = self.window, self.connection
         if not self.is_leaving or window is None:
             return self.is_leaving
+        if connection is not None and connection.has_unsent:
+            return False
         return window.is_empty and not window.has_output and (self._nsqd_is_done or self._hangs)
 
     @property

@@ -161,16 +161,7 @@ class BaseConsumer:
         self._next_log_s = 0.0
         nsqds, self._lookupds = addresses_of("consumer", nsqd_tcp_addresses, lookupd_http_addresses)
         self._discovery = Discovery(nsqds)
-        self._is_topic_unknown = False
         self._set_up()
-
-    def _take_answer(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
-        """Use what an nsqlookupd answered. Log once that no nsqd has the topic."""
-        self._discovery.answered(lookupd, nsqds)
-        was_unknown = self._is_topic_unknown
-        self._is_topic_unknown = self._discovery.is_empty(self._lookupds)
-        if self._is_topic_unknown and not was_unknown:
-            self._log.warning("no nsqd has the topic %s: waiting until one does", self.topic)
 
     # ---- for the shells
 
