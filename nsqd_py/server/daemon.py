@@ -427,7 +427,8 @@ class Daemon:
             part.stop()
         # Also those that have not said anything yet: they must not publish to a broker that is closed.
         consumers = with_messages(self.broker.clients)
-        self._connections.close_others("nsqd is stopping", consumers)
+        readers = {reader for part in self._parts for reader in part.last_readers()}
+        self._connections.close_others("nsqd is stopping", consumers | readers)
         read_last_answers(consumers, self.broker.topics.values())
         for part in self._parts:
             part.answered()

@@ -114,6 +114,10 @@ class Part:
     def stop(self) -> None:
         """End the work. No connection is accepted any more, and the last answers have not left yet."""
 
+    def last_readers(self) -> set[Any]:
+        """Return the connections that stay open until `answered`, while those of publishers are closed."""
+        return set()
+
     def answered(self) -> None:
         """Handle that the last answers have left."""
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nsqd_py.standby.election import Election, RoleServer
 
 _MOST_NAMED = 10  # files in a line of the log
+_LAST_ROUNDS_S = 3.0  # how long the end of a primary waits for what its standbys have not got yet
 
 # The names in `Host.shared`.
 _ASKED, _ELECTION = "asked", "election"
@@ -71,7 +72,9 @@ class StandbyPart(Part):
         self._election = _held_election(host)
         self._promoted: StandbyState | None = None  # the state of the standby that this start promotes
         self._old_primary = ""  # that must be fenced
+        self._standbys: Standbys | None = None
         self._follower: Follower | None = None
+        self._may_wait = True  # False if another nsqd in this process takes over at once
         self._returned: Returned | None = None
 
     # ---- the role
@@ -137,7 +140,7 @@ class StandbyPart(Part):
             self.host.end_if_asked()
         if has_standbys:
             follow = None if self._options.lease else partial(self._change_role, promote=False)
-            self._broker.replication = Standbys(
+            self._broker.replication = self._standbys = Standbys(
                 self._broker, self._directory, self._threadpool, follow, self._election, self._may_load_again
             )
 
@@ -191,6 +194,17 @@ class StandbyPart(Part):
             self.host.in_greenlet(fence, self._broker, options, self._tcp_address())
 
     # ---- the end
+
+    def leave_role(self) -> None:
+        self._may_wait = False
+
+    def last_readers(self) -> set[Any]:
+        return self._standbys.clients() if self._standbys is not None and self._may_wait else set()
+
+    def answered(self) -> None:
+        """Let the standbys get what was published last: one of them may be promoted next."""
+        if self._standbys is not None and self._may_wait:
+            self._standbys.wait_until_all_have_all(_LAST_ROUNDS_S)
 
     def stop(self) -> None:
         if self._follower is not None:

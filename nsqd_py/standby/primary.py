@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -38,6 +39,7 @@ _MOST_STANDBYS = 16
 # A standby acknowledges each round, and each second has one. Its heartbeats end sooner than this if it is gone.
 _MOST_WAIT_NS = 30 * _TICK_NS
 _RETRY_S = 0.1
+_LAST_POLL_S = 0.01  # while it waits for the standbys at its end
 
 
 @dataclass(eq=False, repr=False)
@@ -225,6 +227,16 @@ class Standbys(Replication):
                 )
             stream.stop()
             self._acknowledged()
+
+    def clients(self) -> set[Stream]:
+        """Return the connections of the standbys."""
+        return {stream.client for stream in self._standbys}
+
+    def wait_until_all_have_all(self, timeout_s: float) -> None:
+        """Wait until each standby that is still connected has everything, or for this time. Blocks this greenlet."""
+        end_s = monotonic() + timeout_s
+        while monotonic() < end_s and not all(stream.has_all for stream in self._standbys):
+            gevent.sleep(_LAST_POLL_S)
 
     def close(self) -> None:
         self._alarm.set(None)

@@ -151,6 +151,11 @@ class StandbyStream:
         self._on_acknowledged()
 
     @property
+    def has_all(self) -> bool:
+        """True if the standby has acknowledged everything that there is."""
+        return self._is_idle and not self._unacknowledged and not self._feed.since_ns
+
+    @property
     def lag(self) -> StandbyLag:
         """The lag of the standby; its first copy counts in bytes only."""
         feed = self._feed

@@ -109,7 +109,9 @@ class FastConnection(ClientConnection):
                     return
         self._last_pub = _NO_PUB  # the parser may now keep a part of a command
         ClientConnection.on_data(self, data)
-        if self._parser is None or self.state == PAUSED:  # the client has named no protocol yet, or a wrong one
+        if (
+            self._parser is None or self.state == PAUSED
+        ):  # the client has named no protocol yet, or a wrong one
             return
         if data.startswith((b"PUB ", b"DPUB ")):
             self._last_pub = self._parser.last_pub()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
+import time
 
 import pytest
 
@@ -26,6 +28,38 @@ from tests.support.standby_processes import (
 from tests.support.wire import pub, sub
 
 pytestmark = pytest.mark.ours
+
+
+def test_a_primary_that_stops_lets_its_standby_catch_up(start, follow):
+    """More than the buffers of the sockets hold: the standby is suspended when the primary is stopped."""
+    primary = start("a", "--accept-standbys")
+    primary.create("t", "c")
+    standby = follow(primary)
+    wait_until_it_follows(standby)
+    standby.signal(signal.SIGSTOP)
+    bodies = [b"%02d" % number + bytes(900_000) for number in range(24)]
+    primary.publish("t", bodies, batch=1)
+    primary.signal(signal.SIGTERM)
+    wait_until(lambda: "closing 127.0.0.1" in primary.log_text(), DEADLINE_S, "the end of listening")
+    standby.signal(signal.SIGCONT)
+    assert primary.wait() == 0
+    promote(standby)
+    assert sorted(body[:2] for body in consume_all(standby, "t", "c")) == [body[:2] for body in bodies]
+
+
+def test_a_primary_does_not_wait_for_long_for_a_standby_that_hangs(start, follow):
+    primary = start("a", "--accept-standbys")
+    primary.create("t", "c")
+    standby = follow(primary)
+    wait_until_it_follows(standby)
+    standby.signal(signal.SIGSTOP)
+    primary.publish("t", [b"x"], batch=1)
+    began_s = time.monotonic()
+    assert primary.stop() == 0
+    took_s = time.monotonic() - began_s
+    standby.signal(signal.SIGCONT)
+    assert took_s > 2.5
+    assert "NSQ: bye" in primary.log_text()
 
 
 def test_a_standby_copies_follows_and_takes_over(start, follow):

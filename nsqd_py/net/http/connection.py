@@ -387,13 +387,14 @@ class HttpConnection(Stream, Generic[App]):
             self._send_continue()
             self.release()
 
-    def _let_answers_leave(self) -> None:
-        """Wait until the client has taken its answers, so that a few requests do not fill the memory."""
+    def _let_answers_leave(self) -> bool:
+        """Wait until the client has taken its answers, so that a few requests do not fill the memory; False if it has gone."""
         self.release()
         while not self.closed and (self.out or self._unsent is not None):
             self._stop_reading(OUTPUT)
             gevent.sleep(TAKEN_POLL_S)
         self.hold()
+        return not self.closed
 
     def _send_rest(self, request: Request[App], rest: Iterator[bytes]) -> None:
         """Send the rest of a long answer, each piece when the client has taken the previous one."""
@@ -421,10 +422,9 @@ class HttpConnection(Stream, Generic[App]):
             self._perform(request)
             return
         room = self._app.response_limiter
-        if not room.is_open(self.peer):  # this client's own answers may fill it: let them leave
-            self._let_answers_leave()
-            if self.closed:
-                return
+        # This client's own answers may fill it: let them leave.
+        if not room.is_open(self.peer) and not self._let_answers_leave():
+            return
         if not room.enter(self.peer):
             request.reply = failures.TOO_MANY_READERS
             self._perform(request)
