@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.errors import StartError
-from nsqd_py.runtime.command import RELOAD_AND_DRAIN, begin, unblock_signals
+from nsqd_py.runtime.command import RELOAD_AND_DRAIN, begin, raise_interrupts, unblock_signals
 
 if TYPE_CHECKING:
     from nsqd_py.runtime.logs.daemon_log import Log
@@ -36,6 +36,7 @@ def _instead(options: NsqdOptions) -> int | None:
     if command is None:
         return None
     unblock_signals()  # nothing to reload or drain: these signals end the command
+    raise_interrupts()
     return command(options)
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from nsqd_py.errors import StartError
 from nsqd_py.net.addresses import is_loopback_address
-from nsqd_py.runtime.command import complain, with_streams
+from nsqd_py.runtime.command import complain, raise_interrupts, with_streams
 from nsqd_py.runtime.logs.daemon_log import Log, one_line
 from nsqd_py.settings.declaration import BadOptions, Options
 from nsqd_py.settings.flags import config_warnings, effective_config
@@ -67,7 +67,10 @@ def run_daemon(
             Log(log_prefix).fatal("%s", error)
             return BAD_USAGE
         answer = _config_answer(options)
-        status = None if answer else instead(options)
+        try:
+            status = None if answer else instead(options)
+        except KeyboardInterrupt:
+            return FAILED
         if status is not None:
             return status
         log = _open_log(options, log_prefix)
@@ -121,6 +124,7 @@ def run_tool(
     def run_checked() -> int:
         options = program.defaults()
         try:
+            raise_interrupts()
             options = program.read(sys.argv[1:] if argv is None else argv)
             options.check_values()
             check(options)

@@ -91,9 +91,24 @@ def _forget_output() -> None:
 
 
 def begin(held: tuple[signal.Signals, ...] = ()) -> None:
-    """Block the signals `held` in this thread and in those that it starts later; let the cycle collector run rarely."""
+    """Block the signals `held` in this thread and in those that it starts later; let the cycle collector run rarely.
+
+    SIGINT ends the start as SIGTERM does: a KeyboardInterrupt in the middle of an import would print its traceback.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    _replace_interrupt(signal.default_int_handler, signal.SIG_DFL)
     gc.set_threshold(_NEW_OBJECTS)
+
+
+def raise_interrupts() -> None:
+    """Let SIGINT raise KeyboardInterrupt again, which the caller handles. If it is ignored, that stays."""
+    _replace_interrupt(signal.SIG_DFL, signal.default_int_handler)
+
+
+def _replace_interrupt(old: Any, new: Any) -> None:
+    if signal.getsignal(signal.SIGINT) == old:
+        with suppress(ValueError):  # in another thread than the first, only that one can change it
+            signal.signal(signal.SIGINT, new)
 
 
 def unblock_signals() -> None:

@@ -110,3 +110,17 @@ begin(RELOAD_AND_DRAIN); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 unblock_signals(); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
 """)
     assert done.stdout.split() == ["2", "0"], done.stderr
+
+
+@pytest.mark.parametrize("module", ["nsqd_py.settings.declaration", "gevent", "click"])
+@pytest.mark.parametrize("command", ["nsqd", "nsqlookupd", "nsqadmin", "nsq_to_file", "nsq_tail", "nsq_stat"])
+def test_an_early_interrupt_ends_a_start_without_a_traceback(log, command, module):
+    flags = {
+        "nsqadmin": ("--lookupd-http-address=127.0.0.1:1",),
+        "nsq_to_file": ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1"),
+        "nsq_tail": ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1"),
+        "nsq_stat": ("--nsqd-http-address=127.0.0.1:1",),
+    }
+    with starting(log, command, module, signal.SIGINT, *flags.get(command, PORTS)) as process:
+        assert process.wait(40) in (-signal.SIGINT, 1)
+    assert log.read_text() == ""
