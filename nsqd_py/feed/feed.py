@@ -194,7 +194,8 @@ class Feed:
         for topic in self._changed:
             copied = self._topics.get(topic.name)
             if copied is not None and copied.log is topic.log:
-                messages += max(0, topic.next_seq - copied.next_seq)
+                if self.is_following:
+                    messages += max(0, topic.next_seq - copied.next_seq)
                 for file in copied.log.files[copied.whole_count :]:
                     before = copied.files.get(file.first_seq)
                     size_bytes += file.end_offset - (before.end_offset if before is not None else 0)

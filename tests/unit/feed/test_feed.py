@@ -55,6 +55,21 @@ def test_a_round_has_logs_then_journals_then_names_that_are_gone(life: Life) -> 
     life.end()
 
 
+def test_a_first_copy_counts_in_bytes_only(life: Life) -> None:
+    """A standby that leaves before it has its first copy is not behind by messages."""
+    feed = new_feed(life, [])
+    life.publish(b"x" * 100)
+    list(feed.list_files())
+    life.publish(b"x" * 100)
+    assert feed.unread().messages == 0
+    assert feed.unread().size_bytes > 200
+    list(feed.round())
+    feed.follow()
+    life.publish(b"x" * 100)
+    assert feed.unread().messages == 1
+    life.end()
+
+
 def test_names_that_are_gone_come_last(directory: Path) -> None:
     life = Life(directory / "primary", lambda *_: None, max_bytes_per_file=2_000)
     life.create()
