@@ -80,6 +80,7 @@ VALUES = "it has its own values only"
 POOL = "the pool: its work is in other rows"
 IN_LOOP = "gevent calls it in the event loop"
 OTHERS = "its work comes from other rows"
+DEFAULTS = "the actions that Python and the system have for a signal"
 
 
 class Work(NamedTuple):
@@ -281,6 +282,7 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self.broker.begin_drain"): Work(why=IN_LOOP),
     Place("nsqd_py.server.daemon", "Daemon._listen_to_signals", "self._reload"): Work(why=IN_LOOP),
     Place("nsqd_py.runtime.process", "StopSignals.__enter__", "self._on_signal"): Work(why=IN_LOOP),
+    Place("nsqd_py.runtime.command", "_replace_interrupt", "new"): Work(why=DEFAULTS),
     Place("nsqlookupd_py.daemon", "Nsqlookupd.run", "self._reload"): Work(why=IN_LOOP),
     Place("nsqadmin_py.daemon", "Nsqadmin.run", "self._reload"): Work(why=IN_LOOP),
     Place("nsq_tools.stat.live", "LiveTable.run", "act"): Work(why=IN_LOOP),
