@@ -22,13 +22,13 @@ ACTIONS = {"problem_began": "trigger", "problem_ended": "resolve"}
 
 
 def pagerduty_event(report: dict[str, Any]) -> dict[str, Any]:
-    place = "/".join(filter(None, (report["topic"], report["channel"]))) or report["node"] or "the cluster"
+    subject = "/".join(filter(None, (report["topic"], report["channel"]))) or report["node"] or "the cluster"
     return {
         "routing_key": ROUTING_KEY,
         "event_action": ACTIONS[report["event"]],
         "dedup_key": report["dedup_key"],
         "payload": {
-            "summary": f"NSQ: {report['word']}: {place}: {report['text']}",
+            "summary": f"NSQ: {report['word']}: {subject}: {report['text']}",
             "severity": report["severity"],
             "source": report["source"],
             "custom_details": {"advice": report["advice"]},
