@@ -15,6 +15,7 @@ from nsqd_py.broker.services import Topic
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.standby.primary import Standbys
 from tests.support.broker_life import Life
+from tests.support.nsqd_process import wait_until
 from tests.support.standby_link import StandbyLink
 from tests.unit.fakes import MS, SECOND, FakeClock, FakePublisher, FakeThreadPool
 
@@ -133,8 +134,14 @@ class Bench:
         self._fdatasync(descriptor)
 
     def publish(self, body: bytes) -> FakePublisher:
+        before = self.link.last_round
         publisher = self.life.publish(body)
-        self.life.settle()
+
+        def has_it() -> bool:
+            self.life.settle()
+            return self.link.last_round > before
+
+        wait_until(has_it, what="the standby to get it")
         return publisher
 
     def confirm(self, part: str) -> None:
