@@ -15,7 +15,7 @@ from gevent.event import Event
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Ports, Replication, Topic
-from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
+from nsqd_py.broker.state_files import CleanStop, MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
 from nsqd_py.broker.upkeep.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
@@ -102,11 +102,11 @@ class Broker:
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: list[ChangeListener] = []  # the feeds of those that copy this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
-        # True if there was no clean stop before this start, so that the end of a log may be missing.
-        self.was_killed = False
-        # Topics whose log may have lost its end before this start, until all standbys have been asked for it.
-        self.open_ends: set[str] = set()
-        self.ends_at_start: dict[str, int] = {}  # of such topics: the number of the next message at the start
+        # By topic whose log may have lost its end before this start: the number of its next message then.
+        self.ends_at_start: dict[str, int] = {}
+        self.open_ends: set[str] = (
+            set()
+        )  # those of them that standbys may have, until all standbys have answered
         # By topic: unfinished messages that were in no file at the start.
         self.missing: dict[str, list[Range]] = {}
         self.unsure: dict[str, list[Range]] = {}  # those of them that may be finished, after a power cut
@@ -716,7 +716,7 @@ class Broker:
         ends = close_topics(list(self.topics.values()), self.services, self.removed_files)
         self.logs.join()
         try:
-            write_clean_stop(self.services.directory, ends, open_ends)
+            write_clean_stop(self.services.directory, CleanStop(ends, open_ends))
         except OSError as error:
             self.log.error("NSQ: failed to record that this was a clean stop - %s", error)
 

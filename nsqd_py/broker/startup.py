@@ -54,8 +54,7 @@ def load(broker: Broker, directory: Path, *, is_same_boot: bool = False) -> None
     is_same_boot  True if the machine was not rebooted since the last nsqd on this data path
     """
     stopped = state_files.read_clean_stop(directory)
-    broker.was_killed = not stopped
-    broker.open_ends = state_files.read_open_ends(directory)
+    was_killed = not stopped.ends
     may_get_back = (directory / state_files.STANDBYS_FILE).exists()
     _read_epochs(broker, directory)
     # It may write a file: after all that may refuse the directory.
@@ -73,7 +72,8 @@ def load(broker: Broker, directory: Path, *, is_same_boot: bool = False) -> None
                     broker,
                     entry,
                     files.get(entry.name, TopicFiles()),
-                    stopped.get(entry.name),
+                    stopped.ends.get(entry.name),
+                    is_end_open=was_killed or entry.name in stopped.open_ends,
                     is_same_boot=is_same_boot,
                     may_get_back=may_get_back,
                 ).load()
@@ -199,6 +199,7 @@ class _TopicLoader:
         files: TopicFiles,
         stop: LogEnd | None,
         *,
+        is_end_open: bool,
         is_same_boot: bool,
         may_get_back: bool,
     ) -> None:
@@ -210,6 +211,7 @@ class _TopicLoader:
         self._is_certain = stop is not None or is_same_boot
         self._log = broker.logs.make(entry.name)
         self._found = read_log(files.logs, stop)
+        self._is_end_open = is_end_open
         self._may_be_given_back = may_get_back
         self._needed: list[Range] = []
         self._certain_until = 0
@@ -231,10 +233,10 @@ class _TopicLoader:
             self._log.next_seq = max(self._log.next_seq, self._stop.next_seq)
         # After a kill, too: a file is removed only when the positions that have finished it are written.
         self._certain_until = self._log.next_seq if self._is_certain else 0
-        if self._broker.was_killed and self._may_be_given_back:
-            self._broker.open_ends.add(self._entry.name)
-        if self._broker.was_killed or self._entry.name in self._broker.open_ends:
+        if self._is_end_open:
             self._broker.ends_at_start[self._entry.name] = self._log.next_seq
+            if self._may_be_given_back:
+                self._broker.open_ends.add(self._entry.name)
         self._found.extend_to(self._log.next_seq)
         self._broker.guids.skip_past(self._log.used_id)
         topic = self._broker.add_topic(self._entry.name, self._log)

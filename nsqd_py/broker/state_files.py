@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gevent
 from gevent.event import Event
@@ -337,34 +337,36 @@ def end_of(log: TopicLog) -> LogEnd:
     return LogEnd(log.next_seq, [file.first_seq for file in files], end_offset)
 
 
-def write_clean_stop(directory: Path, ends: Mapping[str, LogEnd], open_ends: Iterable[str] = ()) -> None:
-    """Write the ends of these topics' logs durably, and the topics whose logs may have lost their end. Raises OSError."""
-    logs = {topic: tuple(end) for topic, end in ends.items()}
-    write_checked(directory / STOP_FILE, {"logs": logs, "open_ends": sorted(open_ends)})
+class CleanStop(NamedTuple):
+    """The record of a clean stop.
+
+    ends       of the logs, by topic; empty if nsqd did not stop cleanly
+    open_ends  the topics whose logs may have lost their end before that nsqd began: not all standbys have answered since
+    """
+
+    ends: dict[str, LogEnd]
+    open_ends: set[str]
 
 
-def read_clean_stop(directory: Path) -> dict[str, LogEnd]:
-    """Return the ends of the logs by topic; empty if nsqd did not stop cleanly. Raises OSError."""
-    return read_checked(directory / STOP_FILE, _decode_ends) or {}
+def write_clean_stop(directory: Path, stop: CleanStop) -> None:
+    """Write the record durably. Raises OSError."""
+    logs = {topic: tuple(end) for topic, end in stop.ends.items()}
+    write_checked(directory / STOP_FILE, {"logs": logs, "open_ends": sorted(stop.open_ends)})
 
 
-def _decode_ends(record: dict[str, Any]) -> dict[str, LogEnd]:
-    return {
+def read_clean_stop(directory: Path) -> CleanStop:
+    """Raises OSError."""
+    return read_checked(directory / STOP_FILE, _decode_clean_stop) or CleanStop({}, set())
+
+
+def _decode_clean_stop(record: dict[str, Any]) -> CleanStop:
+    ends = {
         topic: LogEnd(checked_number(next_seq), [*map(checked_number, file_seqs)], checked_number(end_offset))
         for topic, (next_seq, file_seqs, end_offset) in record["logs"].items()
     }
-
-
-def read_open_ends(directory: Path) -> set[str]:
-    """Return the topics whose logs may have lost their end before the last nsqd began: no standby could be asked since.
-
-    Raises OSError.
-    """
-    return read_checked(directory / STOP_FILE, _decode_open_ends) or set()
-
-
-def _decode_open_ends(record: dict[str, Any]) -> set[str]:
-    return {str(topic) for topic in record.get("open_ends", ())}  # earlier versions write none
+    return CleanStop(
+        ends, {str(topic) for topic in record.get("open_ends", ())}
+    )  # earlier versions write none
 
 
 def forget_clean_stop(directory: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqd_py.settings.declaration import Options, setting, string
-from nsqd_py.settings.types import choice
+from nsqd_py.settings.kinds import choice
 
 TEXT, JSON = "text", "json"
 

@@ -144,7 +144,7 @@ class _Reader:
     def __init__(self, directory: Path, report: DirectoryReport) -> None:
         self._directory = directory
         self.report = report
-        self._stopped = state_files.read_clean_stop(directory)
+        self._stopped = state_files.read_clean_stop(directory).ends
         clocks = state_files.read_clock_file(directory)
         self._is_same_boot = clocks is not None and clocks.is_same_boot(state_files.read_clocks(0))
 

@@ -147,7 +147,7 @@ class StandbyPart(Part):
     def _get_back(self) -> None:
         """Get from the standbys what is missing here. Raises OSError and StartsOver."""
         asked = self._asked
-        is_end_open = self._broker.was_killed or bool(self._broker.open_ends) or asked.is_due
+        is_end_open = bool(self._broker.open_ends) or asked.is_due
         give_back = GiveBack(self._broker, self._directory, self.host.on_progress, is_end_open=is_end_open)
         is_due = asked.is_due or (give_back.is_due() and not asked.before)
         asked.is_due, asked.before = False, True
@@ -204,7 +204,7 @@ class StandbyPart(Part):
     def answered(self) -> None:
         """Let the standbys get what was published last: one of them may be promoted next."""
         if self._standbys is not None and self._may_wait:
-            self._standbys.wait_until_all_have_all(_LAST_ROUNDS_S)
+            self._standbys.wait_until_caught_up(_LAST_ROUNDS_S)
 
     def stop(self) -> None:
         if self._follower is not None:

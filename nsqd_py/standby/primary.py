@@ -232,7 +232,7 @@ class Standbys(Replication):
         """Return the connections of the standbys."""
         return {stream.client for stream in self._standbys}
 
-    def wait_until_all_have_all(self, timeout_s: float) -> None:
+    def wait_until_caught_up(self, timeout_s: float) -> None:
         """Wait until each standby that is still connected has everything, or for this time. Blocks this greenlet."""
         end_s = monotonic() + timeout_s
         while monotonic() < end_s and not all(stream.has_all for stream in self._standbys):

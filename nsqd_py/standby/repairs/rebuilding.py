@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from nsqd_py.broker.state_files import read_clean_stop, read_open_ends, write_clean_stop
+from nsqd_py.broker.state_files import read_clean_stop, write_clean_stop
 from nsqd_py.diskqueue.files.log_file import (
     BACK_SUFFIX,
     LogFile,
@@ -24,8 +24,8 @@ from nsqd_py.diskqueue.files.log_file import (
 from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.diskqueue.recovery import LogEnd, RecoveredFile, recover_file
+from nsqd_py.feed.pieces import CHECKED_BYTES
 from nsqd_py.runtime.private_files import create, open_file
-from nsqd_py.standby.messages import CHECKED_BYTES
 
 # ---- complete files
 
@@ -57,12 +57,11 @@ class Returned:
         The record of the clean stop then says that they are there: after a kill in between, the next start misses the
         others, and asks again.
         """
-        ends = read_clean_stop(self.directory)
-        open_ends = read_open_ends(self.directory)
+        stop = read_clean_stop(self.directory)
         for file in self.files:
-            if file.topic in ends:
-                ends[file.topic] = _with_file(ends[file.topic], file)
-        write_clean_stop(self.directory, ends, open_ends)
+            if file.topic in stop.ends:
+                stop.ends[file.topic] = _with_file(stop.ends[file.topic], file)
+        write_clean_stop(self.directory, stop)
         for file in self.files:
             os.rename(self.directory / f"{file.name}{BACK_SUFFIX}", self.directory / file.name)
         sync_directory(self.directory)

@@ -97,4 +97,6 @@ def test_a_part_does_nothing_by_default() -> None:
         "answered",
         "closed",
     ]
-    assert not any(getattr(part, moment)() for moment in moments)
+    answers = {moment: getattr(part, moment)() for moment in moments}
+    assert answers.pop("last_readers") == set()
+    assert [*answers.values()] == [None] * len(answers)
