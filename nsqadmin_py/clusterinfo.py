@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from nsqadmin_py.go_json import topic_stats
 from nsqadmin_py.refusals import NotThere
+from nsqd_py.cluster.admin_client import UpstreamError, shown_address
 from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
-from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers, shown_address
+from nsqd_py.cluster.upstream import Answers, Upstream, ask_all, named_producers
 from nsqd_py.cluster.values import Statistics, rows_in, text_in, texts_in
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
 from nsqd_py.runtime.threads import in_slices

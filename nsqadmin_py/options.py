@@ -25,6 +25,7 @@ from nsqd_py.settings.declaration import (
     urls,
 )
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.kinds import ByTopic, by_topic
 from nsqd_py.settings.program import (
     OBSOLETE_VERBOSE,
     VERBOSE,
@@ -33,7 +34,7 @@ from nsqd_py.settings.program import (
     ProgramOptions,
     log_prefix_setting,
 )
-from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK, ByTopic, by_topic
+from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
@@ -281,7 +282,7 @@ def _check_addresses(options: NsqadminOptions) -> None:
 
 
 def _check_url(what: str, url: str) -> None:
-    from nsqd_py.net.http.client import parse_url  # here: 37 ms, which --help does not need
+    from nsqd_py.net.http import parse_url  # here: 37 ms, which --help does not need
 
     with bad_options(f"failed to {what} - "):
         parse_url(url)

@@ -11,7 +11,8 @@ from nsqadmin_py.options import NsqadminOptions
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, HttpClientTls, Url, parse_url
+from nsqd_py.net.http import Url, parse_url
+from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, HttpClientTls
 from nsqd_py.settings.declaration import BadOptions, bad_options
 
 

@@ -10,7 +10,8 @@ from urllib.parse import quote
 import orjson
 
 from nsqadmin_py.options import NsqadminOptions
-from nsqd_py.net.http.client import BadStatus, HttpClientError, Unreachable, Url, http_client, parse_url
+from nsqd_py.net.http import BadStatus, HttpClientError, Unreachable, Url, parse_url
+from nsqd_py.net.http.client import http_client
 
 _STATUS_AFTER_SUCCESS = 300
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from nsqadmin_py.messages.filters import MessageFilter
-from nsqd_py.cluster.upstream import UpstreamError
+from nsqd_py.cluster.admin_client import UpstreamError
 from nsqd_py.cluster.values import Statistics, number_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.protocol.batch import Batch

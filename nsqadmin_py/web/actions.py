@@ -20,10 +20,10 @@ from nsqadmin_py.web.answers import MOST_BYTES, object_in, reason_of, text_of, t
 from nsqadmin_py.web.app import Handlers
 from nsqadmin_py.web.message_queries import Requeueing
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in
+from nsqd_py.cluster.admin_client import UpstreamError, parsed
 from nsqd_py.cluster.problems.of_channels import CHANNEL_OF_DEAD_LETTERS
 from nsqd_py.cluster.problems.states import FAILED, OK, state_of
 from nsqd_py.cluster.roles import KnownStandby
-from nsqd_py.cluster.upstream import UpstreamError, parsed
 from nsqd_py.cluster.values import Statistics
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.threads import in_slices

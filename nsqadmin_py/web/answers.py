@@ -16,7 +16,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.refusals import RequestRefused
-from nsqd_py.cluster.upstream import UpstreamError
+from nsqd_py.cluster.admin_client import UpstreamError
 from nsqd_py.runtime.threads import in_slices
 
 JSON = "application/json; charset=utf-8"

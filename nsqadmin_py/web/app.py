@@ -20,9 +20,10 @@ from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.refusals import RequestRefused
 from nsqadmin_py.web.access import AccessRights, peer_of
 from nsqadmin_py.web.answers import Handler, as_go, as_json, compress, refusal_of, refused, upstream_failed
+from nsqd_py.cluster.admin_client import UpstreamError
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
-from nsqd_py.cluster.upstream import Upstream, UpstreamError
+from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.handling import ASKED, CHANGED
 from nsqd_py.runtime.logs.bugs import report_bug
 from nsqd_py.runtime.logs.daemon_log import Log

@@ -20,7 +20,7 @@ from nsqadmin_py.web.answers import TEXT, body_of, object_in, plain, text_of, un
 from nsqadmin_py.web.app import Handlers
 from nsqd_py.cluster.producers import http_address
 from nsqd_py.cluster.values import Statistics, texts_in
-from nsqd_py.net.http.client import BadStatus, HttpClientError, parse_url
+from nsqd_py.net.http import BadStatus, HttpClientError, parse_url
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import LOG_LEVEL

@@ -28,7 +28,8 @@ from nsqadmin_py.refusals import NotThere, Query, RequestRefused, number_of
 from nsqadmin_py.web.answers import reason_of, uncached, upstream_failed
 from nsqadmin_py.web.app import Handlers
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
-from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all
+from nsqd_py.cluster.admin_client import UpstreamError
+from nsqd_py.cluster.upstream import Answers, Upstream, ask_all
 from nsqd_py.cluster.values import Statistics, rows_in, text_in
 from nsqd_py.runtime.threads import in_thread
 

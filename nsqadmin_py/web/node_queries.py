@@ -13,9 +13,10 @@ from nsqadmin_py.go_json import topic_stats
 from nsqadmin_py.refusals import NotThere, number_of
 from nsqadmin_py.web.answers import is_missing_path, reason_of, upstream_failed
 from nsqadmin_py.web.app import Handlers
+from nsqd_py.cluster.admin_client import UpstreamError
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.states import FAILED, state_of
-from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
+from nsqd_py.cluster.upstream import Upstream, ask_all
 from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text_in
 
 _MOST_CLIENTS = 1000

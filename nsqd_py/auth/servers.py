@@ -12,7 +12,8 @@ from urllib.parse import urlencode
 import gevent
 
 from nsqd_py.auth.permissions import Authorization, BadAuthAnswer, compile_rules, read_answer
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
+from nsqd_py.net.http import BadStatus, HttpClientError, Url, parse_url
+from nsqd_py.net.http.client import HttpClient
 from nsqd_py.runtime.logs.daemon_log import Log, one_line
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 

@@ -19,6 +19,7 @@ import gevent.event
 import gevent.lock
 import gevent.socket
 
+from nsqd_py.cluster.admin_client import Answer, UpstreamError, parsed, shown_address
 from nsqd_py.cluster.model import SLOW_ANSWER_S, BadStats, Cluster, Node
 from nsqd_py.cluster.producers import (
     SharedAddress,
@@ -31,15 +32,7 @@ from nsqd_py.cluster.producers import (
     tcp_address,
 )
 from nsqd_py.cluster.roles import KnownStandby, Primary
-from nsqd_py.cluster.upstream import (
-    Answer,
-    Upstream,
-    UpstreamError,
-    ask_all,
-    named_producers,
-    parsed,
-    shown_address,
-)
+from nsqd_py.cluster.upstream import Upstream, ask_all, named_producers
 from nsqd_py.cluster.values import Statistics, texts_in
 from nsqd_py.protocol import MAGIC_V2
 from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS

@@ -10,14 +10,12 @@ from typing import Any, Generic, TypeVar
 import gevent
 from gevent.event import Event
 
-from nsqd_py.cluster.admin_client import AdminClient, Answer, UpstreamError, parsed, shown_address
+from nsqd_py.cluster.admin_client import AdminClient, Answer, UpstreamError, shown_address
 from nsqd_py.cluster.values import rows_in
-from nsqd_py.net.http.client import HttpClient, Url
+from nsqd_py.net.http import Url
+from nsqd_py.net.http.client import HttpClient
 from nsqd_py.runtime.documents import MOST_NSQDS
 from nsqd_py.runtime.threads import in_slices
-
-# Names of admin_client.py that nsqadmin and nsq-stat need too.
-__all__ = ["Answer", "UpstreamError", "parsed", "shown_address"]
 
 # Answers up to this size need no permission: a thousand of them take less memory than one larger answer.
 FREE_BYTES = 256 * 1024

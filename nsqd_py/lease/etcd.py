@@ -22,7 +22,8 @@ import gevent
 from nsqd_py.lease import answers
 from nsqd_py.lease.answers import Pair, encoded
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, LeaseUrl, Note, check_holder
-from nsqd_py.net.http.client import BadStatus, HttpClient, Unreachable, Url, parse_url
+from nsqd_py.net.http import BadStatus, Unreachable, Url, parse_url
+from nsqd_py.net.http.client import HttpClient
 
 T = TypeVar("T")
 

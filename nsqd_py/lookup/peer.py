@@ -23,7 +23,8 @@ from gevent.lock import BoundedSemaphore
 from nsqd_py.broker.services import Topic
 from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection, parse_peer_info
 from nsqd_py.lookup.host import Endpoint, LookupAddress
-from nsqd_py.net.http.client import HttpClient, HttpClientError, Unreachable
+from nsqd_py.net.http import HttpClientError, Unreachable
+from nsqd_py.net.http.client import HttpClient
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.outages import Backoff, OutageLog

@@ -23,7 +23,8 @@ from nsqd_py.errors import Refusal, StartError
 from nsqd_py.lookup.connection import identify
 from nsqd_py.lookup.host import Endpoint, LookupHost, parse_address, resolve
 from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, LookupPeer, PeerContext
-from nsqd_py.net.http.client import HttpClient, HttpClientError, limit_s
+from nsqd_py.net.http import HttpClientError
+from nsqd_py.net.http.client import HttpClient, limit_s
 from nsqd_py.net.tls_options import peer_context
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.server.options import NsqdOptions

@@ -17,7 +17,8 @@ from nsqd_py.settings.declaration import (
     strings,
 )
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import DURATION, OPENSSL_DEFAULT, TLS_LEVEL, Kind, choice
+from nsqd_py.settings.kinds import Kind, choice
+from nsqd_py.settings.types import DURATION, OPENSSL_DEFAULT, TLS_LEVEL
 
 # The values of --tls-required, as /config/tls_required shows them.
 TLS_NOT_REQUIRED = 0

@@ -35,19 +35,9 @@ from nsqd_py.settings.declaration import (
     urls,
 )
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
-from nsqd_py.settings.types import (
-    BOOL,
-    DURATION,
-    FLOATS,
-    INT,
-    SIZE,
-    STRING,
-    ByTopic,
-    Kind,
-    by_topic,
-    choice,
-    parse_size,
-)
+from nsqd_py.settings.kinds import ByTopic, Kind, by_topic, choice
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING
+from nsqd_py.settings.values import parse_size
 from nsqd_py.standby.options import BackupOptions, StandbyOptions
 
 LOG_PREFIX = "[nsqd] "

@@ -23,7 +23,8 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from nsqd_py.errors import missing_package
 from nsqd_py.runtime.logs.hidden import without_logins
-from nsqd_py.settings.types import BOOL, STRING, STRINGS, URLS, Kind
+from nsqd_py.settings.kinds import Kind
+from nsqd_py.settings.types import BOOL, STRING, STRINGS, URLS
 
 T = TypeVar("T")
 D = TypeVar("D")

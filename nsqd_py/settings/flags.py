@@ -12,7 +12,8 @@ from typing import Any
 
 from nsqd_py.runtime.logs.hidden import HIDDEN, without_logins
 from nsqd_py.settings.declaration import BadOptions, Options, Setting
-from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind
+from nsqd_py.settings.kinds import ByTopic, Kind
+from nsqd_py.settings.types import BOOL, INT, SIZE
 from nsqd_py.settings.values import read_secret
 
 NSQD_TCP_ADDRESS = "NSQD_TCP_ADDRESS"

@@ -17,7 +17,8 @@ from nsqd_py.settings.flags import (
     read_config,
     variable_of,
 )
-from nsqd_py.settings.types import DURATION, INT, STRING, Kind, choice
+from nsqd_py.settings.kinds import Kind, choice
+from nsqd_py.settings.types import DURATION, INT, STRING
 from nsqd_py.version import version_string
 
 _SHELLS = ("bash", "zsh", "fish")

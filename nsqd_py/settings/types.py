@@ -16,11 +16,7 @@ from nsqd_py.runtime.logs.hidden import (
     hidden_value,
 )
 from nsqd_py.settings.durations import format_duration, parse_duration, parse_period
-from nsqd_py.settings.kinds import ByTopic as ByTopic
-from nsqd_py.settings.kinds import Kind as Kind
-from nsqd_py.settings.kinds import StringList, refuse, secret, secrets
-from nsqd_py.settings.kinds import by_topic as by_topic
-from nsqd_py.settings.kinds import choice as choice
+from nsqd_py.settings.kinds import Kind, StringList, choice, refuse, secret, secrets
 from nsqd_py.settings.values import (
     bool_from_native,
     duration_from_native,
@@ -31,10 +27,10 @@ from nsqd_py.settings.values import (
     parse_float,
     parse_floats,
     parse_int,
+    parse_size,
     quoted,
     strings_from_native,
 )
-from nsqd_py.settings.values import parse_size as parse_size
 
 Strings = tuple[str, ...]  # the values of a flag that may be given several times
 

@@ -41,13 +41,7 @@ from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.journals.epochs import decode_epochs
 from nsqd_py.errors import NsqdError
-
-# The stream and the offer carry these, so they are words of this module too.
-from nsqd_py.feed.pieces import CHECKED_BYTES as CHECKED_BYTES
-from nsqd_py.feed.pieces import OfferedFile as OfferedFile
-from nsqd_py.feed.pieces import OfferedLog as OfferedLog
-from nsqd_py.feed.pieces import TopicListing as TopicListing
-from nsqd_py.feed.pieces import TopicsListed as TopicsListed
+from nsqd_py.feed.pieces import OfferedFile, OfferedLog, TopicListing, TopicsListed
 from nsqd_py.runtime.documents import checked_number, load_member_json
 
 # The handshake.

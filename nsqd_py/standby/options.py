@@ -7,7 +7,8 @@ from nsqd_py.net.addresses import check_peer_address
 from nsqd_py.net.tls_options import client_authorities, client_certificate, client_key
 from nsqd_py.settings.declaration import Options, not_negative, positive, setting, string, strings, switch
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import DURATION, INT, choice
+from nsqd_py.settings.kinds import choice
+from nsqd_py.settings.types import DURATION, INT
 
 
 def _check_standby_of(value: str) -> str | None:

@@ -20,6 +20,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.errors import HttpError, Invalid, IsStandby, StartError
+from nsqd_py.feed.pieces import OfferedLog
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.runtime.logs.daemon_log import Log
@@ -29,7 +30,7 @@ from nsqd_py.standby.copies.upkeep import Upkeep
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.link import ask
-from nsqd_py.standby.messages import FENCE, FOLLOW, STREAM_FRAME, Offer, OfferedLog
+from nsqd_py.standby.messages import FENCE, FOLLOW, STREAM_FRAME, Offer
 
 if TYPE_CHECKING:
     from nsqd_py.standby.election import Election

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.settings.types import ByTopic
+from nsqd_py.settings.kinds import ByTopic
 from tests.support.broker_life import Life
 from tests.support.ledger import compare
 from tests.support.nsqd_process import REPOSITORY

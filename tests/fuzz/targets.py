@@ -18,8 +18,8 @@ from nsqadmin_py.web.answers import object_in, text_of
 from nsqd_py.auth.permissions import BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.broker.state_files import read_metadata
 from nsqd_py.cluster import producers
+from nsqd_py.cluster.admin_client import UpstreamError, parsed
 from nsqd_py.cluster.model import BadStats, Cluster
-from nsqd_py.cluster.upstream import UpstreamError, parsed
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.diskqueue.journals import journal as journal_module
 from nsqd_py.diskqueue.journals.epochs import Epoch

@@ -15,6 +15,7 @@ from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.journals.journal import DELETED, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.records import FileHeader
+from nsqd_py.feed.pieces import TopicListing
 from nsqd_py.standby.copies.data_path import StandbyState, write_state
 from nsqd_py.standby.messages import (
     BEGIN,
@@ -23,7 +24,6 @@ from nsqd_py.standby.messages import (
     REMOVE,
     WRITE,
     StandbyLag,
-    TopicListing,
     file_frame,
     listed_frame,
     round_frame,

@@ -17,7 +17,7 @@ from nsqd_py.broker import channel_admin
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
-from nsqd_py.settings.types import ByTopic
+from nsqd_py.settings.kinds import ByTopic
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, QUEUED, ModelTopic, Rules
 from tests.property.real import ModelConsumer, observe
 from tests.unit.fakes import SECOND, World, close_descriptors, quick_syncs, start_broker

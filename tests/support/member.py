@@ -7,7 +7,8 @@ from pathlib import Path
 
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.diskqueue.journals.epochs import Epoch
-from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, Offer, OfferedLog, encode_offer
+from nsqd_py.feed.pieces import OfferedLog
+from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, Offer, encode_offer
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import RESPONSE, Client, sized
 

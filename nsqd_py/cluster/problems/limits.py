@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from nsqd_py.cluster.roles import LAGGING_AFTER_S
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
-from nsqd_py.settings.types import ByTopic
+from nsqd_py.settings.kinds import ByTopic
 
 DEFAULT_MAX_MESSAGE_AGE_NS = 10 * MINUTE_NS
 

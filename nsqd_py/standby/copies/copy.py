@@ -19,6 +19,7 @@ from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
+from nsqd_py.feed.pieces import CHECKED_BYTES, OfferedFile, OfferedLog, TopicListing
 from nsqd_py.runtime.private_files import open_file, write_bytes
 from nsqd_py.standby import messages
 from nsqd_py.standby.copies.damage import ArrivalCheck, KnownFile
@@ -26,15 +27,7 @@ from nsqd_py.standby.copies.data_path import BadFileName, check_name, is_durable
 from nsqd_py.standby.copies.departures import Departures
 from nsqd_py.standby.copies.syncing import write_at
 from nsqd_py.standby.copies.unfinished import Unfinished
-from nsqd_py.standby.messages import (
-    BadStandbyMessage,
-    FileMessage,
-    GroupMember,
-    Offer,
-    OfferedFile,
-    OfferedLog,
-    TopicListing,
-)
+from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, GroupMember, Offer
 
 
 class Copy:
@@ -125,7 +118,7 @@ class Copy:
     def _checked(self, name: str, file: OfferedFile) -> OfferedFile:
         if not file.end_offset:  # it must be copied again
             return file
-        start = max(0, file.end_offset - messages.CHECKED_BYTES)
+        start = max(0, file.end_offset - CHECKED_BYTES)
         with (self._directory / name).open("rb") as opened:
             opened.seek(start)
             return file._replace(checksum=extend(0, opened.read(file.end_offset - start)))

@@ -6,9 +6,10 @@ from typing import Literal, TypeAlias
 
 from nsqd_py.settings.declaration import Options, at_least, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
+from nsqd_py.settings.kinds import choice
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.tools import SourceOptions
-from nsqd_py.settings.types import CLIENT_OPTIONS, DURATION, INT, SPARK_SETTINGS, STRING, choice
+from nsqd_py.settings.types import CLIENT_OPTIONS, DURATION, INT, SPARK_SETTINGS, STRING
 
 Dedupe: TypeAlias = Literal["", "id", "body"]
 

@@ -13,7 +13,8 @@ import pytest
 
 from nsqd_py.auth.servers import AuthQuestion, AuthServers, NoAuthorization, auth_url, authorization
 from nsqd_py.lookup.host import resolve
-from nsqd_py.net.http.client import HttpClient, Url
+from nsqd_py.net.http import Url
+from nsqd_py.net.http.client import HttpClient
 from tests.support.auth_server import HOST, AuthServer, answer_of
 from tests.support.certificates import Certificates
 from tests.unit.fakes import counted_turns

@@ -14,10 +14,11 @@ from gevent.event import Event
 
 from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.findings import Findings
+from nsqd_py.cluster.admin_client import Answer, UpstreamError
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller, clock_ahead_s
 from nsqd_py.cluster.producers import SharedAddress
-from nsqd_py.cluster.upstream import Answer, AnswerBudget, UpstreamError
+from nsqd_py.cluster.upstream import AnswerBudget
 
 INTERVAL_S = 1.6  # so a round waits for at most 0.8 s
 

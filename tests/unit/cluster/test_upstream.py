@@ -6,8 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from nsqd_py.cluster.upstream import Upstream, UpstreamError, shown_address
-from nsqd_py.net.http.client import BadStatus, Unreachable
+from nsqd_py.cluster.admin_client import UpstreamError, shown_address
+from nsqd_py.cluster.upstream import Upstream
+from nsqd_py.net.http import BadStatus, Unreachable
 
 
 def test_a_server_that_wants_https_is_asked_so() -> None:

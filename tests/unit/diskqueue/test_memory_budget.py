@@ -9,7 +9,7 @@ import pytest
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.queue.topic import Topic
-from nsqd_py.settings.types import ByTopic
+from nsqd_py.settings.kinds import ByTopic
 from tests.unit.fakes import World, start_broker
 
 KIB = 1 << 10

@@ -15,7 +15,8 @@ from gevent.event import Event
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.host import Endpoint
 from nsqd_py.lookup.peer import ChannelQuery, lasting_channels
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Unreachable
+from nsqd_py.net.http import BadStatus, HttpClientError, Unreachable
+from nsqd_py.net.http.client import HttpClient
 from tests.support.raw_server import RawServer
 from tests.unit.fakes import counted_turns
 

@@ -17,7 +17,7 @@ from nsqd_py.cluster.problems.kinds import Problem
 from nsqd_py.cluster.problems.limits import Limits
 from nsqd_py.cluster.problems.trends import MOST_TRENDS, Trend, Trends
 from nsqd_py.cluster.producers import SharedAddress
-from nsqd_py.settings.types import ByTopic
+from nsqd_py.settings.kinds import ByTopic
 from tests.unit.nsqadmin.test_views import ROUND_S, Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0

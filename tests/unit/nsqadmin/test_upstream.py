@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqadmin_py.upstream import TokenRule
-from nsqd_py.net.http.client import parse_url
+from nsqd_py.net.http import parse_url
 
 SHOWN = {"Authorization": "Bearer s3cret"}
 HOSTS = (

@@ -14,7 +14,7 @@ from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy, dead_letter
 from nsqd_py.queue.topic import Topic
 from nsqd_py.server.options import BadOptions, check_options, read_options
 from nsqd_py.settings.durations import HOUR_NS
-from nsqd_py.settings.types import ByTopic
+from nsqd_py.settings.kinds import ByTopic
 from tests.unit.fakes import SECOND, FakeConsumer, World, refuse, start_broker
 
 

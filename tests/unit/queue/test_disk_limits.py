@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from nsqd_py.queue.topic import Topic
-from nsqd_py.settings.types import ByTopic
+from nsqd_py.settings.kinds import ByTopic
 from tests.support.broker_life import TOPIC, Life
 from tests.unit.fakes import SECOND, close_descriptors
 

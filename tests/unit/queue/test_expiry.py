@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from nsqd_py.settings.types import ByTopic
+from nsqd_py.settings.kinds import ByTopic
 from tests.property.real import broken_reads
 from tests.unit.fakes import SECOND, World
 from tests.unit.queue.test_dead_letters import Bench

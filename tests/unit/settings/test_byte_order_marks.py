@@ -10,7 +10,7 @@ import pytest
 
 from nsqadmin_py.options import NSQADMIN
 from nsqadmin_py.upstream import headers_for
-from nsqd_py.net.http.client import parse_url
+from nsqd_py.net.http import parse_url
 from nsqd_py.net.http.guard import read_credentials
 from nsqd_py.server.options import NSQD
 from nsqd_py.settings.flags import from_environment, read_config

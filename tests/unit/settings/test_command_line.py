@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nsqd_py.settings.declaration import Options, setting
+from nsqd_py.settings.kinds import choice
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, INT, STRING, choice
+from nsqd_py.settings.types import BOOL, INT, STRING
 
 
 class General(Options, title="General"):

@@ -9,8 +9,9 @@ import pytest
 
 from nsqd_py.protocol import batch
 from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.kinds import choice
 from nsqd_py.settings.program import LOG_LEVEL, Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, choice
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION, version_string
 
 SECOND_NS = 1_000_000_000

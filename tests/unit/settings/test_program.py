@@ -14,8 +14,8 @@ from nsqadmin_py.options import NSQADMIN
 from nsqd_py.server.options import NSQD
 from nsqd_py.settings.declaration import Setting
 from nsqd_py.settings.flags import effective_config
+from nsqd_py.settings.kinds import ByTopic
 from nsqd_py.settings.program import Program
-from nsqd_py.settings.types import ByTopic
 from nsqlookupd_py.options import NSQLOOKUPD
 from tests.support.commands import Run, runner
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.journals.epochs import Epoch
+from nsqd_py.feed.pieces import OfferedFile, OfferedLog, TopicListing
 from nsqd_py.standby.messages import (
     FENCE,
     FOLLOW,
@@ -20,9 +21,6 @@ from nsqd_py.standby.messages import (
     GroupListener,
     NotMember,
     Offer,
-    OfferedFile,
-    OfferedLog,
-    TopicListing,
     decode_offer,
     encode_offer,
 )

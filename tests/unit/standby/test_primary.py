@@ -13,7 +13,7 @@ from gevent.event import Event
 
 from nsqd_py.broker.disk_io import JournalWriter
 from nsqd_py.errors import Invalid
-from nsqd_py.settings.types import ByTopic
+from nsqd_py.settings.kinds import ByTopic
 from nsqd_py.standby.messages import ROUND, FileMessage, GroupMember, Round, decode
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.stream import StandbyStream

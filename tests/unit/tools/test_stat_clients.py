@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from nsq_tools.stat.clients import MOST_CLIENTS, Client, Clients, ask_for_clients
-from nsqd_py.cluster.upstream import Upstream, UpstreamError
+from nsqd_py.cluster.admin_client import UpstreamError
+from nsqd_py.cluster.upstream import Upstream
 
 
 class Answering:

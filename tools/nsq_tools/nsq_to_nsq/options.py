@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.settings.declaration import Options, setting, string, strings
+from nsqd_py.settings.kinds import choice
 from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.tools import (
     CONSUMER_OPT,
@@ -13,7 +14,7 @@ from nsqd_py.settings.tools import (
     SourceOptions,
     channel_setting,
 )
-from nsqd_py.settings.types import Strings, choice
+from nsqd_py.settings.types import Strings
 
 
 class _Messages(SourceOptions, title="Messages"):

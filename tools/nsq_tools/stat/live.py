@@ -31,8 +31,9 @@ from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Order, select_live
 from nsq_tools.stat.screen import ScreenView, draw
 from nsq_tools.stat.views import TopicFacts
+from nsqd_py.cluster.admin_client import shown_address
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.upstream import Upstream, shown_address
+from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.runtime.command import is_terminal, wants_colour
 from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.settings.durations import SECOND_NS, format_duration

@@ -9,8 +9,9 @@ from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.completion import channel_names, topic_names
 from nsqd_py.settings.declaration import Options, at_least, positive, setting, string, strings, switch, urls
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.kinds import ByTopic, by_topic, choice
 from nsqd_py.settings.program import ProgramOptions
-from nsqd_py.settings.types import DURATION, INT, STRING, ByTopic, Strings, by_topic, choice
+from nsqd_py.settings.types import DURATION, INT, STRING, Strings
 
 GO, TABLE, CSV, JSON, LIVE = "go", "table", "csv", "json", "live"
 AUTO = ""

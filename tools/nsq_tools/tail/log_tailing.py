@@ -16,7 +16,8 @@ from nsqd_py.client.addresses import parse_address
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, http_client, http_url
+from nsqd_py.net.http import BadStatus, HttpClientError
+from nsqd_py.net.http.client import HttpClient, http_client, http_url
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.hidden import hidden_url

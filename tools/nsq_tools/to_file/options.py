@@ -7,10 +7,11 @@ import re
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, positive, setting, string, switch
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
+from nsqd_py.settings.kinds import choice
 from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.regex import compiled
 from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
-from nsqd_py.settings.types import DURATION, INT, SIZE, STRING, choice
+from nsqd_py.settings.types import DURATION, INT, SIZE, STRING
 from nsqd_py.stores.compression import CODECS, GZIP_LEVELS, NONE, ZSTD_LEVELS
 
 TOPIC, HOST, PID, DATETIME, REV = "<TOPIC>", "<HOST>", "<PID>", "<DATETIME>", "<REV>"

@@ -33,7 +33,8 @@ from nsq_tools.to_file.output import is_open_to_all, left_behind
 from nsq_tools.to_file.topic_writer import Finisher, TopicWriter, describe
 from nsqd_py.client.tool_checks import check_name, check_sources, client_options
 from nsqd_py.errors import missing_package
-from nsqd_py.net.http.client import HttpClient, HttpClientError, http_client, http_url
+from nsqd_py.net.http import HttpClientError
+from nsqd_py.net.http.client import HttpClient, http_client, http_url
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs.daemon_log import Log

@@ -6,9 +6,10 @@ from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, setting, urls
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.kinds import choice
 from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions, channel_setting
-from nsqd_py.settings.types import DURATION, FLOAT, INT, NAMED_SECRETS, STRING, Strings, choice
+from nsqd_py.settings.types import DURATION, FLOAT, INT, NAMED_SECRETS, STRING, Strings
 
 ALL = "all"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"

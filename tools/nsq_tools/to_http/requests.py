@@ -10,7 +10,8 @@ from urllib.parse import quote, quote_plus, urljoin
 
 from nsq_tools.to_http.options import DEFAULT_CONTENT_TYPE, ToHttpOptions
 from nsqd_py.client.tool_checks import check_name, check_sources, client_options
-from nsqd_py.net.http.client import Url, http_client, parse_url
+from nsqd_py.net.http import Url, parse_url
+from nsqd_py.net.http.client import http_client
 from nsqd_py.settings.declaration import BadOptions, bad_options, check_one_of
 from nsqd_py.version import NSQ_VERSION
 
