@@ -116,7 +116,7 @@ unblock_signals(); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
 @pytest.mark.parametrize("command", ["nsqd", "nsqlookupd", "nsqadmin", "nsq_to_file", "nsq_tail", "nsq_stat"])
 def test_an_early_interrupt_ends_a_start_without_a_traceback(log, command, module):
     flags = {
-        "nsqadmin": ("--lookupd-http-address=127.0.0.1:1",),
+        "nsqadmin": ("--lookupd-http-address=127.0.0.1:1", "--http-address=127.0.0.1:0"),
         "nsq_to_file": ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1"),
         "nsq_tail": ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1"),
         "nsq_stat": ("--nsqd-http-address=127.0.0.1:1",),
