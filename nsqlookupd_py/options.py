@@ -94,6 +94,7 @@ NSQLOOKUPD = program.Program(
     "A directory of nsqds, their topics and their channels, for consumers. "
     "Flags have one dash or two; their values follow after a space or =.",
     NsqlookupdOptions,
+    removed=program.REMOVED_TIME_LIMITS,
 )
 
 

@@ -119,12 +119,15 @@ milliseconds. Keys that only older releases of NSQ had are ignored with a warnin
 
 
 def settings_tables(program: Program[Any], left_out: Collection[str] = ()) -> list[str]:
-    """Return a titled table for each group of settings but those `left_out`."""
-    return [
+    """Return a titled table for each group of settings but those `left_out`, and one of the hidden settings."""
+    tables = [
         f"## {title}\n\n{_table(settings)}\n"
         for title, settings in program.groups.items()
         if title not in left_out
     ]
+    if program.hidden:
+        tables.append(f"## Not listed by --help\n\n{_table(program.hidden)}\n")
+    return tables
 
 
 def secrets_note(program: Program[Any]) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.go_export import export
-from nsqd_py.fsck.options import JSON
 from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import DataRefused, as_json, as_text
 from nsqd_py.runtime.command import complain
+from nsqd_py.runtime.logs.daemon_log import JSON
 from nsqd_py.runtime.private_files import locked
 from nsqd_py.server.options import NsqdOptions
 
@@ -31,7 +31,7 @@ def check_data(options: NsqdOptions) -> int:
     except DataRefused as error:
         complain(f"nsqd-py: {error}")
         return BAD_USAGE
-    _say(as_json(report) if options.check_format == JSON else "\n".join(as_text(report)))
+    _say(as_json(report) if options.log_format == JSON else "\n".join(as_text(report)))
     return WELL if report.is_well else DAMAGED
 
 

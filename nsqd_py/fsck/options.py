@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.settings.declaration import Options, setting, string
-from nsqd_py.settings.kinds import choice
-
-TEXT, JSON = "text", "json"
+from nsqd_py.settings.declaration import Options, string
 
 
 class CheckOptions(Options, title="A stopped data directory"):
@@ -13,13 +10,7 @@ class CheckOptions(Options, title="A stopped data directory"):
 
     check_data: str = string(
         "Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there "
-        "is. No nsqd may be using the directory.",
-        config_key="",
-    )
-    check_format: str = setting(
-        choice({TEXT: TEXT, JSON: JSON}, word="format"),
-        TEXT,
-        "Format of the report of --check-data: text or json.",
+        "is; with --log-format=json, as JSON. No nsqd may be using the directory.",
         config_key="",
     )
     export_to_go: str = string(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsqd_py.net.tls_options import client_authorities, client_certificate, client_key
+from nsqd_py.net.tls_options import file_of_peer
 from nsqd_py.settings.declaration import BadOptions, Options, setting, string
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, URL
@@ -33,9 +33,9 @@ class LeaseOptions(Options):
         "Time to live of --lease, at least 2s: after the primary is gone, a standby takes its place within about this time.",
         check=_check_ttl,
     )
-    lease_tls_root_ca_file: str = client_authorities("the lease's store")
-    lease_tls_cert: str = client_certificate("the lease's store")
-    lease_tls_key: str = client_key("lease")
+    lease_tls_root_ca_file: str = file_of_peer("--client-tls-root-ca-file", "the lease's store")
+    lease_tls_cert: str = file_of_peer("--client-tls-cert", "the lease's store")
+    lease_tls_key: str = file_of_peer("--client-tls-key", "the lease's store")
 
 
 def check_lease(options: Any) -> None:

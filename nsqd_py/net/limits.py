@@ -36,6 +36,13 @@ REASON_TEXTS = {
 # One descriptor in this many is reserved for files, within bounds. While there are few connections, files have more.
 _RESERVED_PART = 8
 _LEAST_RESERVED, _MOST_RESERVED = 64, 1024
+# The time limits of nsqd and nsqlookupd, see `TimeLimits`. Clients and load balancers must close idle connections earlier, or
+# they send requests on connections that are being closed.
+HANDSHAKE_S = 10.0
+HEAD_S = 30.0
+IDLE_S = 11 * 60.0
+WRITE_S = 60.0
+
 _SWEEP_S = 1.0
 _SHORTEST_SWEEP_S = 0.05
 
@@ -200,13 +207,8 @@ class Connections:
 
 def connections(options: LimitOptions, log: Log, loop: Any) -> Connections:
     """Return the table of a daemon's connections."""
-    times = TimeLimits(
-        handshake_s=options.handshake_timeout_ns / 1e9,
-        head_s=options.http_head_timeout_ns / 1e9,
-        idle_s=options.http_idle_timeout_ns / 1e9,
-        write_s=options.write_timeout_ns / 1e9,
-    )
-    return Connections(options.max_connections, options.max_connections_per_address, times, log, loop)
+    most, most_per_host = options.max_connections, options.max_connections_per_address
+    return Connections(most, most_per_host, TimeLimits(HANDSHAKE_S, HEAD_S, IDLE_S, WRITE_S), log, loop)
 
 
 def _highest_descriptor() -> int:

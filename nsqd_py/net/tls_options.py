@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsqd_py.net.http.browsers import check_hosts
 from nsqd_py.net.tls_context import client_context, server_context
@@ -15,6 +15,7 @@ from nsqd_py.settings.declaration import (
     setting,
     string,
     strings,
+    switch,
 )
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.kinds import Kind, choice
@@ -66,23 +67,34 @@ def check_auth_policy(*policies: str) -> Callable[[str], str | None]:
     return lambda value: None if value in ("", *policies) else f"must be {' or '.join(policies)}"
 
 
-# ---- the settings of nsqd's own connections: --<peer>-tls-...
+# ---- the settings of nsqd's own connections: --client-tls-..., and --<peer>-tls-... for one peer only
 
 
-def client_authorities(server: str) -> str:
-    """Declare --<peer>-tls-root-ca-file."""
-    help = f"Certificate authorities that sign the certificate of {server} (PEM file); by default those of the system."
-    return string(help)
+class ClientTlsOptions(Options):
+    """The settings of nsqd for TLS to other servers."""
+
+    client_tls_root_ca_file: str = string(
+        "Certificate authorities that sign the certificates of the servers that nsqd connects to: nsqlookupds, auth "
+        "servers, the primary, the lease's store (PEM file); by default those of the system, for auth servers those of "
+        "--tls-root-ca-file. With lookupd, standby or lease in place of client, the flag is for one of them only."
+    )
+    client_tls_cert: str = string("Client certificate for these servers (PEM file).")
+    client_tls_key: str = string(
+        "Private key of --client-tls-cert (PEM file); not needed if that file contains the key."
+    )
+    client_tls_insecure_skip_verify: bool = switch(
+        "Accept any certificate from these servers. Connections are encrypted, but the servers are not verified."
+    )
 
 
-def client_certificate(server: str) -> str:
-    """Declare --<peer>-tls-cert."""
-    return string(f"Client certificate for {server} (PEM file).")
+def file_of_peer(flag: str, peer: str) -> str:
+    """Declare the flag of one peer that it has instead of one of --client-tls-...."""
+    return string(f"{flag} for {peer} only.", hidden=True)
 
 
-def client_key(peer: str) -> str:
-    """Declare --<peer>-tls-key."""
-    return string(f"Private key of --{peer}-tls-cert (PEM file); not needed if that file contains the key.")
+def skip_verify_of_peer(peer: str) -> bool:
+    """Declare --<peer>-tls-insecure-skip-verify."""
+    return switch(f"--client-tls-insecure-skip-verify for {peer} only.", hidden=True)
 
 
 class ServerTlsOptions(Options):
@@ -123,16 +135,51 @@ class HttpClientOptions(Options):
     tls_security_level: int = SECURITY_LEVEL
 
 
+class ClientTls(NamedTuple):
+    """The TLS files of connections to a peer, and whether its certificate is accepted without a check."""
+
+    root_ca_file: str = ""
+    cert: str = ""
+    key: str = ""
+    insecure_skip_verify: bool = False
+
+
+def client_tls_of(options: Any, peer: str) -> ClientTls:
+    """Return the settings of connections to a peer: those of --<peer>-tls-..., and else of --client-tls-...."""
+    own = client_tls_family(options, peer)
+    common = client_tls_family(options, "client")
+    certified = own if own.cert else common
+    return ClientTls(
+        own.root_ca_file or common.root_ca_file,
+        certified.cert,
+        certified.key,
+        own.insecure_skip_verify or common.insecure_skip_verify,
+    )
+
+
+def client_tls_family(options: Any, prefix: str) -> ClientTls:
+    """Return the values of --<prefix>-tls-..., empty ones where a program does not have such flags."""
+    values = {
+        field: getattr(options, f"{prefix}_tls_{field}", default)
+        for field, default in ClientTls._field_defaults.items()
+    }
+    return ClientTls(**values)
+
+
 def peer_context(options: Any, peer: str, context_class: Any) -> Any:
-    """Return the TLS context of connections to a peer, from its --<peer>-tls-... options. Raises OSError."""
+    """Return the TLS context of connections to a peer: lookupd, standby, lease, auth or http_client. Raises OSError."""
+    tls = client_tls_of(options, peer)
+    root_ca_file = tls.root_ca_file
+    if peer == "auth" and not root_ca_file:
+        root_ca_file = options.tls_root_ca_file  # as Go's nsqd
     return client_context(
         context_class,
-        root_ca_file=getattr(options, f"{peer}_tls_root_ca_file"),
-        cert_file=getattr(options, f"{peer}_tls_cert"),
-        key_file=getattr(options, f"{peer}_tls_key"),
+        root_ca_file=root_ca_file,
+        cert_file=tls.cert,
+        key_file=tls.key,
         level=options.tls_security_level,
         lowest_version=getattr(options, "tls_min_version", DEFAULT_TLS_VERSION),
-        verifies=not getattr(options, f"{peer}_tls_insecure_skip_verify", False),
+        verifies=not tls.insecure_skip_verify,
     )
 
 

@@ -116,7 +116,7 @@ class _General(program.LogOptions, title="General"):
         check=not_negative,
     )
     verbose: bool = program.VERBOSE
-    worker_id: bool = switch("Deprecated and without effect; use --node-id.", config_key="")
+    worker_id: bool = switch("Deprecated and without effect; use --node-id.", config_key="", hidden=True)
     obsolete_keys = program.OBSOLETE_VERBOSE | {"worker_id": "use id", "max_message_size": "use max_msg_size"}
 
 
@@ -169,12 +169,10 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
         check=check_peer_addresses,
     )
     lookupd_tls: bool = switch("Use TLS to nsqlookupds, on their TCP and HTTP ports.")
-    lookupd_tls_root_ca_file: str = tls_options.client_authorities("nsqlookupds")
-    lookupd_tls_cert: str = tls_options.client_certificate("nsqlookupds")
-    lookupd_tls_key: str = tls_options.client_key("lookupd")
-    lookupd_tls_insecure_skip_verify: bool = switch(
-        "Accept any certificate from nsqlookupds. The connection is encrypted, but the server is not verified."
-    )
+    lookupd_tls_root_ca_file: str = tls_options.file_of_peer("--client-tls-root-ca-file", "nsqlookupds")
+    lookupd_tls_cert: str = tls_options.file_of_peer("--client-tls-cert", "nsqlookupds")
+    lookupd_tls_key: str = tls_options.file_of_peer("--client-tls-key", "nsqlookupds")
+    lookupd_tls_insecure_skip_verify: bool = tls_options.skip_verify_of_peer("nsqlookupds")
     auth_http_address: tuple[str, ...] = urls(
         "Auth server that decides about the permissions of clients: host:port (with the path /auth) or a URL (may be "
         "given several times).",
@@ -270,10 +268,10 @@ class _Disk(Options, title="Disk"):
         default_text="auto",
     )
     queue_scan_selection_count: int = setting(
-        INT, 20, "Number of channels in one scan for overdue messages.", step_note=_TIMER
+        INT, 20, "Number of channels in one scan for overdue messages.", step_note=_TIMER, hidden=True
     )
     queue_scan_worker_pool_max: int = setting(
-        INT, 4, "Number of workers that scan for overdue messages.", step_note=_TIMER
+        INT, 4, "Number of workers that scan for overdue messages.", step_note=_TIMER, hidden=True
     )
 
 
@@ -391,7 +389,7 @@ class _Metrics(Options, title="Metrics"):
     )
 
 
-class _Security(tls_options.ServerTlsOptions, title="TLS and compression"):
+class _Security(tls_options.ServerTlsOptions, tls_options.ClientTlsOptions, title="TLS and compression"):
     deflate: bool = setting(BOOL, True, "Allow deflate compression.")
     max_deflate_level: int = setting(
         INT,
@@ -426,7 +424,9 @@ NSQD = program.Program(
     "Receive messages from publishers, store them, and deliver them to consumers. "
     "Flags have one dash or two, and take values after a space or =: durations as 250ms or 1h30m, sizes as 10MB or 64KiB.",
     NsqdOptions,
-    removed={
+    removed=program.REMOVED_TIME_LIMITS
+    | {
+        "check-format": "use --log-format=json, which is the format of the report too",
         "standby-auth-secret-file": "use --standby-secret-file; a standby needs no AUTH",
         "repair": "start nsqd-py on the directory: a start sets aside what is damaged, and delivers the rest",
     },
@@ -461,32 +461,30 @@ def check_options(options: NsqdOptions) -> None:
         check_package("ddsketch", "latency", "--e2e-processing-latency-percentile")
     if options.auth_http_address:
         check_package("re2", "regex", "--auth-http-address")
-    for peer in ("lookupd", "standby", "lease"):
-        _check_client_tls(options, peer)
+    for prefix in ("client", "lookupd", "standby", "lease"):
+        _check_client_tls(options, prefix)
     if options.statsd_address and options.statsd_interval_ns <= 0:
         raise BadOptions("--statsd-interval must be above 0s")
     check_lease(options)
 
 
-def _check_client_tls(options: NsqdOptions, peer: str) -> None:
-    """Check the files of --lookupd-tls-..., --standby-tls-... or --lease-tls-..., as `peer` says."""
-    authorities, certificate, key = (
-        getattr(options, f"{peer}_tls_{name}") for name in ("root_ca_file", "cert", "key")
-    )
-    if key and not certificate:
-        raise BadOptions(f"--{peer}-tls-key needs --{peer}-tls-cert")
-    if authorities:
-        tls_options.check_authorities(authorities, f"--{peer}-tls-root-ca-file")
-    if certificate:
+def _check_client_tls(options: NsqdOptions, prefix: str) -> None:
+    """Check the files of --client-tls-..., --lookupd-tls-..., --standby-tls-... or --lease-tls-..., as `prefix` says."""
+    tls = tls_options.client_tls_family(options, prefix)
+    if tls.key and not tls.cert:
+        raise BadOptions(f"--{prefix}-tls-key needs --{prefix}-tls-cert")
+    if tls.root_ca_file:
+        tls_options.check_authorities(tls.root_ca_file, f"--{prefix}-tls-root-ca-file")
+    if tls.cert:
         import ssl
 
         try:
             client_context(
                 ssl.SSLContext,
-                cert_file=certificate,
-                key_file=key,
+                cert_file=tls.cert,
+                key_file=tls.key,
                 level=options.tls_security_level,
                 verifies=False,
             )
         except OSError as error:
-            raise BadOptions(f"--{peer}-tls-cert: {error}") from error
+            raise BadOptions(f"--{prefix}-tls-cert: {error}") from error

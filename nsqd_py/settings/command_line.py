@@ -84,7 +84,11 @@ class GoCommand(click.Command):
         self._settings = {setting.name: setting for group in groups.values() for setting in group}
         options = [
             click.Option(
-                [*_flags_of(one), one.attribute], type=_Value(one), multiple=True, help=one.full_help
+                [*_flags_of(one), one.attribute],
+                type=_Value(one),
+                multiple=True,
+                help=one.full_help,
+                hidden=one.hidden,
             )
             for one in self._settings.values()
         ]
@@ -197,10 +201,9 @@ class GoCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title in sorted(self._groups, key=_SHOWN_LAST.__contains__):
+            listed = [one for one in self._groups[title] if not one.hidden]
             with formatter.section(title):
-                formatter.write_dl(
-                    [(one.usage, self._help_of(one)) for one in self._groups[title]], col_max=36
-                )
+                formatter.write_dl([(one.usage, self._help_of(one)) for one in listed], col_max=36)
         for purpose, line in self._examples:
             with formatter.section(purpose):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")

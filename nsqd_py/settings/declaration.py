@@ -46,6 +46,7 @@ class Setting:
 
     attribute: its name in the class of options, such as `msg_timeout_ns`.
     name: the flag without dashes, which is the attribute without the unit of its kind, such as `msg-timeout`.
+    hidden: True if `--help` and completion do not list the flag.
     """
 
     kind: Kind[Any]
@@ -57,6 +58,7 @@ class Setting:
     default_text: str | None
     short: str = ""
     complete: Completion | None = None
+    hidden: bool = False
     attribute: str = ""
     name: str = ""
 
@@ -100,6 +102,7 @@ def setting(
     default_text: str | None = None,
     short: str = "",
     complete: Completion | None = None,
+    hidden: bool = False,
 ) -> T | D:
     """Declare a field of a class of options.
 
@@ -110,8 +113,11 @@ def setting(
     default_text: replaces the default in texts, where it differs from machine to machine.
     short: the letter of another flag with the same meaning, with one dash.
     complete: return the words that a shell may offer; it is called with the values before the word, by attribute.
+    hidden: keep the flag out of `--help` and of completion. It is read as any other, and stands on the reference page.
     """
-    declared: Any = Setting(kind, default, help, config_key, step_note, check, default_text, short, complete)
+    declared: Any = Setting(
+        kind, default, help, config_key, step_note, check, default_text, short, complete, hidden
+    )
     return declared  # type: ignore[no-any-return]  # a field, as mypy sees it; `Options` takes it out of the class
 
 

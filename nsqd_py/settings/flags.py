@@ -208,15 +208,22 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def effective_config(options: Options) -> str:
-    """Return all settings that config files can contain as TOML, with their help. Defaults are comments, secrets hidden."""
+    """Return all settings that config files can contain as TOML, with their help. Defaults are comments, secrets hidden.
+
+    Hidden settings are left out, unless they were changed.
+    """
     parts = []
     for title, settings in options.groups.items():
-        shown = [setting for setting in settings if setting.key]
+        shown = [setting for setting in settings if setting.key and _is_shown(setting, options)]
         if shown:
             parts.append(f"# ---- {title}\n")
         for setting in shown:
             parts += _effective(setting, options)
     return "\n".join(parts)
+
+
+def _is_shown(setting: Setting, options: Options) -> bool:
+    return not setting.hidden or getattr(options, setting.attribute) != setting.default
 
 
 def _effective(setting: Setting, options: Options) -> Iterable[str]:

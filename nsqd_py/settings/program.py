@@ -9,7 +9,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from nsqd_py.runtime.logs.daemon_log import INFO, JSON, LEVELS, TEXT
 from nsqd_py.settings.command_line import GoCommand
 from nsqd_py.settings.declaration import Options, Setting, not_negative, setting, string, switch
-from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.flags import (
     ADDRESS_VARIABLES,
     addresses_from_environment,
@@ -18,15 +17,22 @@ from nsqd_py.settings.flags import (
     variable_of,
 )
 from nsqd_py.settings.kinds import Kind, choice
-from nsqd_py.settings.types import DURATION, INT, STRING
+from nsqd_py.settings.types import INT, STRING
 from nsqd_py.version import version_string
 
 _SHELLS = ("bash", "zsh", "fish")
 
 LOG_LEVEL: Kind[int] = choice(LEVELS, word="level")
 
-VERBOSE: bool = switch("Deprecated and without effect; use --log-level.", config_key="")
+VERBOSE: bool = switch("Deprecated and without effect; use --log-level.", config_key="", hidden=True)
 OBSOLETE_VERBOSE: dict[str, str] = {"verbose": "use log_level"}
+# Flags of former versions of nsqd and nsqlookupd: `nsqd_py.net.limits` has the times.
+REMOVED_TIME_LIMITS = {
+    "handshake-timeout": "it is always 10s",
+    "http-head-timeout": "it is always 30s, and 1s more for each KiB of a body",
+    "http-idle-timeout": "it is always 11m; let clients and load balancers close idle connections earlier",
+    "write-timeout": "it is always 1m",
+}
 
 DONE = 0
 FAILED = 1
@@ -88,33 +94,6 @@ class LimitOptions(Options, title="Limits"):
     max_connections_per_address: int = setting(
         INT, 0, "Maximum number of connections from one IP address; 0 means no limit.", check=not_negative
     )
-    handshake_timeout_ns: int = setting(
-        DURATION,
-        10 * SECOND_NS,
-        "Timeout for the first four bytes of a TCP connection, which name its protocol; 0s means none.",
-        check=not_negative,
-    )
-    http_head_timeout_ns: int = setting(
-        DURATION,
-        30 * SECOND_NS,
-        "Timeout for the first byte of a request, for its headers, and for its body. The timeout of a body grows by "
-        "one second with each KiB received. 0s means none.",
-        check=not_negative,
-    )
-    http_idle_timeout_ns: int = setting(
-        DURATION,
-        11 * MINUTE_NS,
-        "Time after which an idle HTTP connection is closed; 0s means never. It must be longer than in clients and "
-        "load balancers, or they will send requests on connections that are being closed.",
-        check=not_negative,
-    )
-    write_timeout_ns: int = setting(
-        DURATION,
-        MINUTE_NS,
-        "Time after which a client that does not read is disconnected; 0s means never. TCP clients that do not "
-        "answer heartbeats are disconnected earlier.",
-        check=not_negative,
-    )
 
 
 OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
@@ -143,11 +122,19 @@ class Program(NamedTuple, Generic[OptionsT]):
 
     @property
     def groups(self) -> Mapping[str, tuple[Setting, ...]]:
-        return self.options.groups
+        """The settings that `--help` lists, by title."""
+        return {
+            title: tuple(setting for setting in group if not setting.hidden)
+            for title, group in self.options.groups.items()
+        }
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        return tuple(setting for group in self.groups.values() for setting in group)
+        return tuple(setting for group in self.options.groups.values() for setting in group)
+
+    @property
+    def hidden(self) -> tuple[Setting, ...]:
+        return tuple(setting for setting in self.settings if setting.hidden)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -175,7 +162,7 @@ class Program(NamedTuple, Generic[OptionsT]):
         command = GoCommand(
             self.command,
             self.summary,
-            self.groups,
+            self.options.groups,
             self.options.settings[self.argument] if self.argument else None,
             [example[:2] for example in self.examples],
             self.removed,

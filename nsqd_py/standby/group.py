@@ -18,6 +18,7 @@ from typing import Any
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import Invalid, NsqdError
 from nsqd_py.net.addresses import host_of, is_loopback, is_loopback_address, split_address
+from nsqd_py.net.tls_options import client_tls_of
 from nsqd_py.pqueues.alarms import Alarm
 from nsqd_py.protocol import frames
 from nsqd_py.runtime.private_files import read_regular
@@ -111,20 +112,22 @@ def check_group(options: NsqdOptions) -> str:
 
 def _check_certificates(options: NsqdOptions) -> None:
     """Raise BadOptions unless both sides of each connection request and verify a certificate."""
+    tls = client_tls_of(options, "standby")
     needed = {
         "--tls-cert": options.tls_cert,
         "--tls-root-ca-file": options.tls_root_ca_file,
         "--tls-client-auth-policy=require-verify": options.tls_client_auth_policy == "require-verify",
         "--standby-tls": options.standby_tls,
-        "--standby-tls-cert": options.standby_tls_cert,
+        "--client-tls-cert": tls.cert,
     }
     missing = [flag for flag, value in needed.items() if not value]
     if missing:
         raise BadOptions(
             f"--standby-tls-allowed-names needs {', '.join(missing)}: both sides show certificates"
         )
-    if options.standby_tls_insecure_skip_verify:
-        raise BadOptions("--standby-tls-allowed-names excludes --standby-tls-insecure-skip-verify")
+    if tls.insecure_skip_verify:
+        peer = "standby" if options.standby_tls_insecure_skip_verify else "client"
+        raise BadOptions(f"--standby-tls-allowed-names excludes --{peer}-tls-insecure-skip-verify")
 
 
 def _addresses(options: NsqdOptions) -> Iterable[str]:

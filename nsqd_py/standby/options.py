@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsqd_py.lease.options import LeaseOptions
 from nsqd_py.net.addresses import check_peer_address
-from nsqd_py.net.tls_options import client_authorities, client_certificate, client_key
+from nsqd_py.net.tls_options import file_of_peer, skip_verify_of_peer
 from nsqd_py.settings.declaration import Options, not_negative, positive, setting, string, strings, switch
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.kinds import choice
@@ -55,19 +55,17 @@ class _Membership(Options):
     """The settings of the connections within a group, and of the proof that an nsqd belongs to it."""
 
     standby_tls: bool = switch("Use TLS to the primary.")
-    standby_tls_root_ca_file: str = client_authorities("the primary")
-    standby_tls_cert: str = client_certificate("the primary")
-    standby_tls_key: str = client_key("standby")
-    standby_tls_insecure_skip_verify: bool = switch(
-        "Accept any certificate from the primary. The connection is encrypted, but the server is not verified."
-    )
+    standby_tls_root_ca_file: str = file_of_peer("--client-tls-root-ca-file", "the primary")
+    standby_tls_cert: str = file_of_peer("--client-tls-cert", "the primary")
+    standby_tls_key: str = file_of_peer("--client-tls-key", "the primary")
+    standby_tls_insecure_skip_verify: bool = skip_verify_of_peer("the primary")
     standby_secret_file: str = string(
         "File with the secret of the group: only nsqds that know it may follow, fence and be followed by this one. The "
         "first line proves membership, all lines are accepted. It may change while nsqd runs."
     )
     standby_tls_allowed_names: tuple[str, ...] = strings(
         "Names in the certificates of the group (subject alternative names, or the common name of a certificate without "
-        "them): only nsqds with one of them may follow, fence and be followed by this one. It needs --standby-tls-cert "
+        "them): only nsqds with one of them may follow, fence and be followed by this one. It needs --client-tls-cert "
         "and --tls-client-auth-policy=require-verify (may be given several times)."
     )
 
@@ -81,7 +79,7 @@ class BackupOptions(Options, title="Backup"):
 
     backup_to: str = string(
         "Copy all messages of the running nsqd at --standby-of to this new directory, and exit with 0 if the backup is "
-        "complete. That nsqd needs --accept-standbys; --standby-secret-file and --standby-tls-... are those of a standby.",
+        "complete. That nsqd needs --accept-standbys; the secret file and the TLS flags are those of a standby.",
         config_key="",
     )
     restore_from: str = string(

@@ -82,7 +82,7 @@ def check(capsys) -> Callable[..., tuple[int, dict[str, Any]]]:
     """`check(directory, *flags)`: the status and the report of `--check-data`."""
 
     def run(directory: Path, *flags: str) -> tuple[int, dict[str, Any]]:
-        status = main((f"--check-data={directory}", "--check-format=json", *flags))
+        status = main((f"--check-data={directory}", "--log-format=json", *flags))
         return status, json.loads(capsys.readouterr().out)
 
     return run

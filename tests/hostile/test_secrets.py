@@ -54,7 +54,7 @@ NAMED = (f"auth_secret,{CANARY}", f"Authorization: Bearer {CANARY}", f"spark.sec
 # Options whose names sound like secrets or addresses with logins, but that have none.
 WITHOUT_SECRETS = re.compile(
     r".*-(file|cert|dir|format|method|policy|prefix|header|port)"
-    r"|(http-client-|lookupd-|lease-|standby-|)tls-key"  # names of files
+    r"|(http-client-|client-|lookupd-|lease-|standby-|)tls-key"  # names of files
     r"|(|.*-)(tcp|http|https|broadcast|statsd)-address|max-connections-per-address"  # host:port
     r"|content-type|conf(ig)?-?|acl-.*|http-client-token-host"
 )

@@ -60,7 +60,7 @@ def check(capsys) -> Check:
 @pytest.fixture
 def check_json(check) -> Check:
     """`check_json(directory, *flags)`"""
-    return lambda directory, *flags: check(f"--check-data={directory}", "--check-format=json", *flags)
+    return lambda directory, *flags: check(f"--check-data={directory}", "--log-format=json", *flags)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from nsqd_py.runtime.logs.daemon_log import CLIENT_BURST
 from tests.support import hostile_table
 from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
-from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, ServerProcess, command_with_time_limit, wait_until
 from tests.support.wire import ERROR, MAGIC, OK, Client, Frame, fin, identify, int32, pub, rdy, sized, sub
 
 TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
@@ -200,7 +200,8 @@ def test_the_last_descriptors_are_for_files(tmp_path, crowd):
 
 
 def test_nsqlookupd_has_the_same_limits(make_nsqlookupd, crowd):
-    nsqlookupd = make_nsqlookupd("--max-connections-per-address=1", "--handshake-timeout=200ms")
+    command = command_with_time_limit("nsqlookupd", "HANDSHAKE_S", 0.2)
+    nsqlookupd = make_nsqlookupd("--max-connections-per-address=1", command=command)
     silent = crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")
     assert (
         read_all(crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")) == b"\x00\x00\x00\x16E_TOO_MANY_CONNECTIONS"
@@ -246,9 +247,10 @@ PIPELINES = {
 def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path, crowd, what):
     # Unix sockets hold little, so that much waits in nsqd itself.
     name, beginning, data = PIPELINES[what]
-    flags = ("--write-timeout=500ms", "--mem-queue-size=100", "--log-level=info")
+    command = command_with_time_limit("nsqd", "WRITE_S", 0.5)
+    flags = ("--mem-queue-size=100", "--log-level=info")
     paths = (f"--unix-socket={tmp_path}/nsqd.sock", f"--http-unix-socket={tmp_path}/http.sock")
-    with NsqdProcess(tmp_path / "nsqd", *flags, *paths).start() as nsqd:
+    with NsqdProcess(tmp_path / "nsqd", *flags, *paths, command=command).start() as nsqd:
         for number in range(30):
             nsqd.create(f"topic_in_the_statistics_{number}")
         neighbour = Neighbour(nsqd)
@@ -268,7 +270,7 @@ SLOW_READ_BYTES = 8192
 
 def test_a_client_that_reads_slowly_is_kept(make_nsqd):
     """It takes something more often than the time-out; nsqd's socket has room again after a third of its buffer."""
-    nsqd = make_nsqd(f"--write-timeout={WRITE_TIMEOUT_S * 1000:.0f}ms")
+    nsqd = make_nsqd(command=command_with_time_limit("nsqd", "WRITE_S", WRITE_TIMEOUT_S))
     publisher = nsqd.connect()
     for _ in range(4):
         publisher.mpub("t", [b"x" * 50_000] * 50)

@@ -43,6 +43,18 @@ def nsqd_command() -> list[str]:
     return command_of("nsqd")
 
 
+def command_with_time_limit(daemon: str, name: str, limit_s: float) -> list[str]:
+    """The command of our nsqd or nsqlookupd, with another value for a constant of nsqd_py/net/limits.py."""
+    lines = (
+        "import sys, nsqd_py.net.limits as limits",
+        f"assert limits.{name}",
+        f"limits.{name} = {limit_s}",
+        f"from nsq_apps.{daemon} import main",
+        "sys.exit(main())",
+    )
+    return [sys.executable, "-c", "; ".join(lines)]
+
+
 def is_ours() -> bool:
     """False if another nsqd is under test, which keeps less than ours."""
     return nsqd_command()[0] == sys.executable

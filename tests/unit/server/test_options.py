@@ -87,6 +87,30 @@ def test_defaults_are_those_of_go() -> None:
     check_options(options)
 
 
+def test_help_lists_a_hundred_flags_at_most() -> None:
+    """Go's nsqd has 57. What no one changes is a constant, and what has no effect is not listed."""
+    assert sum(map(len, NSQD.groups.values())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("flag", "sentence"),
+    [
+        ("--write-timeout=5s", "--write-timeout was removed: it is always 1m"),
+        ("--http-idle-timeout=5s", "--http-idle-timeout was removed: it is always 11m"),
+        ("--check-format=json", "--check-format was removed: use --log-format=json"),
+    ],
+)
+def test_a_removed_flag_is_answered_by_a_sentence(
+    flag: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        read_options([flag])
+    assert sentence in capsys.readouterr().err
+    name, _, value = flag.removeprefix("--").partition("=")
+    with pytest.raises(BadOptions, match="was removed: (it is always|use)"):
+        read_line(tmp_path, f'{name.replace("-", "_")} = "{value}"')
+
+
 def test_the_node_id_of_a_host_is_that_of_go() -> None:
     # What Go's nsqd v1.3.0 logs as its ID on a host of this name.
     assert default_node_id("vm") == 617

@@ -25,6 +25,7 @@ class Flow(Options, title="Flow"):
     snappy: bool = setting(BOOL, True, "Compress.")
     verbose: bool = setting(BOOL, False, "Talk.", config_key="", step_note="later")
     defer_ns: int = setting(DURATION, 0, "Defer.")
+    old_size: int = setting(INT, 7, "An older size.", hidden=True)
 
 
 class Topics(Options):
@@ -111,6 +112,18 @@ def test_help_begins_with_the_flags_of_the_program(capsys: pytest.CaptureFixture
     titles = [line for line in shown.splitlines() if line.endswith(":") and line[0] != " "]
     assert titles == ["Flow:", "Names:", "This program:"]
     assert "-t, --topic string" in shown
+
+
+def test_a_hidden_flag_is_read_and_not_listed(
+    capsys: pytest.CaptureFixture[str], config: WriteConfig
+) -> None:
+    assert (read().old_size, read("--old-size=9").old_size) == (7, 9)
+    assert read("--config", config("old_size = 8")).old_size == 8
+    with pytest.raises(SystemExit):
+        read("--help")
+    shown = capsys.readouterr().out
+    assert "--mem-queue-size" in shown
+    assert "old-size" not in shown
 
 
 WRONG_VALUES = [

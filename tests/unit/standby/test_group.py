@@ -68,8 +68,13 @@ def test_names_need_certificates_on_both_sides(policy: str) -> None:
         check_group(read_options([NAMES, *CERTIFICATES, f"--tls-client-auth-policy={policy}"]))
     verified = [NAMES, *CERTIFICATES, "--tls-client-auth-policy=require-verify", "--accept-standbys"]
     assert check_group(read_options(verified)) == ""
-    with pytest.raises(BadOptions, match="excludes --standby-tls-insecure-skip-verify"):
-        check_group(read_options([*verified, "--standby-tls-insecure-skip-verify"]))
+    for flag in ("--standby-tls-insecure-skip-verify", "--client-tls-insecure-skip-verify"):
+        with pytest.raises(BadOptions, match=f"excludes {flag}$"):
+            check_group(read_options([*verified, flag]))
+    shared = [flag.replace("--standby-tls-cert", "--client-tls-cert") for flag in verified]
+    assert check_group(read_options(shared)) == ""
+    with pytest.raises(BadOptions, match="needs --client-tls-cert: both sides"):
+        check_group(read_options([flag for flag in shared if flag != "--client-tls-cert=c"]))
 
 
 @pytest.mark.parametrize(
