@@ -235,8 +235,7 @@ def ping(request: Request[Broker]) -> Reply:
     problem = request.app.node_problem()
     if problem is not None:
         return answers.plain(500, f"NOK - {problem}")
-    replication = request.app.replication
-    notice = replication.notice() if replication is not None else None
+    notice = request.app.replication.notice()
     if notice is None:
         return answers.plain(200, "OK")
     return answers.plain(200, f"OK - {notice}")
@@ -292,7 +291,7 @@ def stats(request: Request[Broker]) -> Reply:
         document = render_json(broker, statistics, include_memory=include_memory)
         if broker.scrub is not None:
             document["scrub"] = broker.scrub.statistics()
-        return answers.json(document | broker.drain.statistics() | broker.standby_statistics())
+        return answers.json(document | broker.drain.statistics() | broker.replication.statistics())
     return answers.text(render_text(broker, statistics, include_memory=include_memory))
 
 
@@ -328,8 +327,6 @@ def drain(request: Request[Broker]) -> Reply:
 def promote(request: Request[Broker]) -> Reply:
     """Make a primary of this standby. It restarts, with the messages that it has."""
     replication = request.app.replication
-    if replication is None:
-        raise HttpError(409, "NOT_A_STANDBY")
     statistics = replication.statistics()
     replication.promote()
     return answers.json(statistics)

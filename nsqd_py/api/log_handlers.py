@@ -49,8 +49,8 @@ def read_topic(request: Request[Broker]) -> Reply:
     ids_rise = not topic.policy.takes_dead_letters  # which keep their ids
     if not ids_rise and "id" in request.params:
         raise HttpError(400, "IDS_DO_NOT_RISE")
-    if not request.app.keeps_epochs:  # a restart must keep the epochs that readers get
-        request.app.keeps_epochs = True
+    if not request.app.logs.keeps_epochs:  # a restart must keep the epochs that readers get
+        request.app.logs.keep_epochs()
         request.app.metadata.want()
     request.app.metadata.settle(_SETTLE_S)
     seq = _first_seq(request, log)

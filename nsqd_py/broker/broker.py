@@ -14,6 +14,7 @@ from gevent.event import Event
 
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
+from nsqd_py.broker.losses import Losses
 from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Ports, Replication, Topic
 from nsqd_py.broker.state_files import CleanStop, MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
@@ -21,9 +22,7 @@ from nsqd_py.broker.topic_files import LogMaker, close_topics
 from nsqd_py.broker.upkeep.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.upkeep.housekeeping import Housekeeper
 from nsqd_py.clock import SteadyClock, wall_ns
-from nsqd_py.diskqueue.journals.epochs import encode_epoch_file
 from nsqd_py.diskqueue.journals.journal import Journal, journal_name
-from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics
@@ -97,20 +96,11 @@ class Broker:
         self.ports = ports or Ports()
         self.lookups: Lookups | None = None
         self._make_lookups = make_lookups
-        self.replication: Replication | None = None
+        self.replication = Replication()
         self.scrub: Scrub | None = None
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: list[ChangeListener] = []  # the feeds of those that copy this nsqd
-        self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
-        # By topic whose log may have lost its end before this start: the number of its next message then.
-        self.ends_at_start: dict[str, int] = {}
-        self.open_ends: set[str] = (
-            set()
-        )  # those of them that standbys may have, until all standbys have answered
-        # By topic: unfinished messages that were in no file at the start.
-        self.missing: dict[str, list[Range]] = {}
-        self.unsure: dict[str, list[Range]] = {}  # those of them that may be finished, after a power cut
-        self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
+        self.losses = Losses()
         self.tls: CertificateReloader | None = None
         self.auth_failures = auth_failures
         self.admin_guard: Guard | None = None
@@ -135,7 +125,7 @@ class Broker:
             self.topics,
             self._begun,
             self._on_metadata,
-            lambda: self.encode_epochs() if self.keeps_epochs else None,
+            lambda: self.encode_epochs() if self.logs.keeps_epochs else None,
         )
         self.removed_files = RemovedFiles(services, self.topics)
         self.sync = GroupSync(
@@ -177,8 +167,7 @@ class Broker:
 
     def encode_epochs(self) -> bytes:
         """Return the content of `nsqd.epochs`."""
-        logs = {topic.name: topic.log.epochs for topic in self.topics.values() if topic.log is not None}
-        return encode_epoch_file(self.epoch, logs, self.logs.ended)
+        return self.logs.encode_epochs(self.topics.values())
 
     def _save_positions(self, topic: Topic) -> bool:
         """Write the changes of a topic's channels; return False while a thread writes. Raises OSError."""
@@ -209,14 +198,14 @@ class Broker:
         for topic, channel, _ in saved:
             self.channel_changed(topic, channel)
 
+    def take_role(self, replication: Replication) -> None:
+        """Be a standby or a primary from now on. Called before nsqd serves."""
+        self.replication = replication
+
     @property
     def refusal(self) -> Refusal | None:
         """Why no topic is created or used; None if this nsqd serves."""
-        return self.replication.refusal() if self.replication is not None else None
-
-    def standby_statistics(self) -> dict[str, Any]:
-        """Return the statistics of the standbys, or of the primary; empty if there are none."""
-        return self.replication.statistics() if self.replication is not None else {}
+        return self.replication.refusal()
 
     # ---- the start
 
@@ -238,12 +227,9 @@ class Broker:
         from nsqd_py.broker.upkeep.mending import LogFiles
         from nsqd_py.broker.upkeep.scrub import Scrub
 
-        source: Any = None
-        repair: Any = None
-        if self.replication is not None:
-            source = self.replication.scrub_source()
-            repair = self.replication.other_copies()
+        source = self.replication.scrub_source()
         if source is None:
+            repair = self.replication.other_copies()
             source = self.log_files = LogFiles(self.services, self.topics, self.removed_files, repair)
         self.scrub = Scrub(self.services, source)
         self.scrub.start()
@@ -706,20 +692,14 @@ class Broker:
         self.journals.stop()
         self.journals.settle()
         self.metadata.close()
-        if self.replication is not None:
-            self.replication.close()
+        self.replication.close()
         self.sync.close()
         self.removed_files.settle()
         self.log.info("NSQ: closing topics")
-        # Once a log goes on, other messages have the numbers of those that it lost.
-        open_ends = {name for name in self.open_ends if self._ends_as_at_start(name)}
+        open_ends = self.losses.open_ends(self.topics)
         ends = close_topics(list(self.topics.values()), self.services, self.removed_files)
         self.logs.join()
         try:
             write_clean_stop(self.services.directory, CleanStop(ends, open_ends))
         except OSError as error:
             self.log.error("NSQ: failed to record that this was a clean stop - %s", error)
-
-    def _ends_as_at_start(self, name: str) -> bool:
-        topic = self.topics.get(name)
-        return topic is not None and topic.next_seq == self.ends_at_start.get(name)

@@ -1,4 +1,4 @@
-"""The objects that all parts of a broker use, and the interfaces of nsqlookupds and standbys."""
+"""The objects that all parts of a broker use, and their interfaces: nsqlookupds, readers of changes, the role in a group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.errors import HttpError, Refusal
+from nsqd_py.errors import HttpError, Invalid, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.pqueues.alarms import Alarms
@@ -93,23 +93,26 @@ class ChangeListener(Protocol):
         """Handle a new version of `nsqd.dat`."""
 
 
-class Replication(Protocol):
-    """The part of an nsqd that has standbys, or is one. No method blocks."""
+class Replication:
+    """The role of an nsqd in its group. No method blocks. This is that of an nsqd without a group; parts have others."""
 
     def member(self, client: Stream, body: bytes) -> None:
         """Answer this connection's MEMBER, a step of the proof that it belongs to the group. Raises ClientError."""
+        raise Invalid("cannot STANDBY: --accept-standbys is off")
 
     def attach(self, client: Stream, body: bytes) -> None:
         """Let this connection follow; `body` is the document of STANDBY. Raises ClientError."""
+        raise Invalid("cannot STANDBY: --accept-standbys is off")
 
     def acknowledge(self, client: Stream, number: int) -> None:
-        """Handle that the standby behind this connection has written a round."""
+        """Handle that the standby behind this connection has written a round. Nothing to do if none follows."""
 
     def detach(self, client: Stream) -> None:
         """Handle the end of a connection."""
 
     def notice(self) -> str | None:
         """Return what an operator should know of the standbys, for /ping; None if all is well."""
+        return None
 
     def refusal(self) -> Refusal | None:
         """Return why this nsqd creates and uses no topic; None if it serves."""
@@ -124,9 +127,11 @@ class Replication(Protocol):
 
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows in addition to topics."""
+        return {}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         """Return (address, `lag_messages`, `lag_bytes` and `lag_ms`) of each standby, or of the primary."""
+        return []
 
     def other_copies(self) -> Any:
         """Return the copies of the logs that others have, as a `Repair` of `broker.mending`; None if no one may have any."""
@@ -137,4 +142,4 @@ class Replication(Protocol):
         return None
 
     def close(self) -> None:
-        """End all streams."""
+        """End all streams, if there are some."""

@@ -130,9 +130,7 @@ def _read_epochs(broker: Broker, directory: Path) -> None:
     """Let logs that are in `nsqd.epochs` keep their epochs. Raises OSError."""
     saved = state_files.read_epochs(directory)
     if saved is not None:
-        broker.keeps_epochs = True
-        broker.epoch = saved.node
-        broker.logs.keep(saved)
+        broker.logs.restore(saved)
 
 
 def _set_aside(path: Path) -> Path:
@@ -234,9 +232,9 @@ class _TopicLoader:
         # After a kill, too: a file is removed only when the positions that have finished it are written.
         self._certain_until = self._log.next_seq if self._is_certain else 0
         if self._is_end_open:
-            self._broker.ends_at_start[self._entry.name] = self._log.next_seq
-            if self._may_be_given_back:
-                self._broker.open_ends.add(self._entry.name)
+            self._broker.losses.note_open_end(
+                self._entry.name, self._log.next_seq, may_be_given_back=self._may_be_given_back
+            )
         self._found.extend_to(self._log.next_seq)
         self._broker.guids.skip_past(self._log.used_id)
         topic = self._broker.add_topic(self._entry.name, self._log)
@@ -307,8 +305,7 @@ class _TopicLoader:
         needed = union(self._needed)
         if not needed:
             return
-        self._broker.missing[self._entry.name] = needed
-        self._broker.unsure[self._entry.name] = self._unsure(needed)
+        self._broker.losses.note_missing(self._entry.name, needed, self._unsure(needed))
         self._log.damage.missing_count = count_of(self._lost(needed))
         holes = [hole for hole in self._found.holes if hole not in self._found.damaged_holes]
         name = self._entry.name

@@ -18,6 +18,7 @@ from nsqd_py.diskqueue.journals.epochs import (
     EpochNumbers,
     Epochs,
     SavedEpochs,
+    encode_epoch_file,
     with_ended,
 )
 from nsqd_py.diskqueue.journals.journal import Journal, journal_name
@@ -38,21 +39,42 @@ _SYNCED_AT_ONCE = 16
 
 
 class LogMaker:
-    """Creates logs, and runs their slow work in threads.
+    """Creates logs, runs their slow work in threads, and has the epochs of this nsqd.
 
-    ended  the logs that were deleted, by topic
+    ended         the logs that were deleted, by topic
+    node_epoch    the epoch in which this nsqd was promoted; 0 if it never was a standby
+    keeps_epochs  True if `nsqd.epochs` is written: someone compares the epochs of the logs after a restart
     """
 
     def __init__(self, services: BrokerServices, space: DiskSpace) -> None:
         self.epoch_numbers = EpochNumbers(services.clock)
         self.ended: EndedLogs = {}
+        self.node_epoch = 0
+        self.keeps_epochs = False
         self._saved_epochs: dict[str, Epochs] = {}
         self._services = services
         self._space = space
         self._background: list[gevent.Greenlet[..., None]] = []
 
-    def keep(self, saved: SavedEpochs) -> None:
-        """Give logs that are made with these names their earlier epochs, until `forget_saved`."""
+    # ---- epochs
+
+    def keep_epochs(self) -> None:
+        """Write the epochs with the metadata from now on."""
+        self.keeps_epochs = True
+
+    def begin_node_epoch(self, number: int) -> None:
+        """Be the primary of this epoch. The logs begin it one by one."""
+        self.node_epoch = number
+        self.keep_epochs()
+
+    def encode_epochs(self, topics: Iterable[Topic]) -> bytes:
+        """Return the content of `nsqd.epochs` while nsqd has these topics."""
+        logs = {topic.name: topic.log.epochs for topic in topics if topic.log is not None}
+        return encode_epoch_file(self.node_epoch, logs, self.ended)
+
+    def restore(self, saved: SavedEpochs) -> None:
+        """Go on with the epochs of the nsqd before: logs with these names get theirs, until `forget_saved`."""
+        self.begin_node_epoch(saved.node)
         self._saved_epochs = saved.logs
         self.ended = saved.ended
         self.epoch_numbers.skip_past(saved.node)
@@ -68,6 +90,8 @@ class LogMaker:
         """Remember how many messages a log had that is deleted now: a reader may not have read all of them."""
         if log.next_seq:
             self.ended = with_ended(self.ended, topic_name, EndedLog(log.epochs[0].number, log.next_seq))
+
+    # ---- logs
 
     def make(self, topic_name: str) -> TopicLog:
         """Return a new log, without files."""

@@ -159,7 +159,7 @@ def client_tls_of(options: Any, peer: str) -> ClientTls:
 
 def client_tls_family(options: Any, prefix: str) -> ClientTls:
     """Return the values of --<prefix>-tls-..., empty ones where a program does not have such flags."""
-    values = {
+    values: dict[str, Any] = {
         field: getattr(options, f"{prefix}_tls_{field}", default)
         for field, default in ClientTls._field_defaults.items()
     }

@@ -79,14 +79,14 @@ class Part:
     """The work of a feature in one nsqd. The methods are called in this order, at most once; they do nothing by default.
 
     After an nsqd that failed to start, the last ones are called too. Statistics, metrics and what TCP clients ask of it
-    go through `broker.replication`.
+    go through the `Replication` with which it calls `broker.take_role`.
     """
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
     def take_role(self) -> None:
-        """Decide about the role of this nsqd. If its `broker.replication` has a `refusal`, nothing is loaded.
+        """Decide about the role of this nsqd. If its `broker.refusal` is set, nothing is loaded.
 
         Raises StartError and OSError.
         """

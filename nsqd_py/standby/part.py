@@ -113,9 +113,8 @@ class StandbyPart(Part):
         fetches = FetchServer(self._directory, self._threadpool, follower.node_state, follower.epochs_of)
         become_primary = partial(self._change_role, standby_of="", promote=True)
         self._follower = follower
-        self._broker.replication = StandbyRole(
-            follower, Handshakes(self._broker, fetches), become_primary, self._group
-        )
+        role = StandbyRole(follower, Handshakes(self._broker, fetches), become_primary, self._group)
+        self._broker.take_role(role)
 
     def _tcp_address(self) -> str:
         """Return where other nsqds reach this one; with port 0 if it listens on no TCP port."""
@@ -140,14 +139,15 @@ class StandbyPart(Part):
             self.host.end_if_asked()
         if has_standbys:
             follow = None if self._options.lease else partial(self._change_role, promote=False)
-            self._broker.replication = self._standbys = Standbys(
+            self._standbys = Standbys(
                 self._broker, self._directory, self._threadpool, follow, self._election, self._may_load_again
             )
+            self._broker.take_role(self._standbys)
 
     def _get_back(self) -> None:
         """Get from the standbys what is missing here. Raises OSError and StartsOver."""
         asked = self._asked
-        is_end_open = bool(self._broker.open_ends) or asked.is_due
+        is_end_open = self._broker.losses.has_open_ends or asked.is_due
         give_back = GiveBack(self._broker, self._directory, self.host.on_progress, is_end_open=is_end_open)
         is_due = asked.is_due or (give_back.is_due() and not asked.before)
         asked.is_due, asked.before = False, True
@@ -157,7 +157,7 @@ class StandbyPart(Part):
         standbys = remembered_standbys(self._directory)
         returned = give_back.run(standbys)
         if len(give_back.answered) == len(standbys):
-            self._broker.open_ends.clear()
+            self._broker.losses.standbys_answered()
         asked.tried.update(address for addresses in give_back.answered for address in addresses)
         if returned.files:
             self._returned = returned

@@ -96,7 +96,7 @@ class Standbys(Replication):
         return [stream for stream in self._streams.values() if not stream.offer.is_backup]
 
     def _state(self) -> NodeState:
-        return NodeState(self._broker.epoch, is_complete=True)
+        return NodeState(self._broker.logs.node_epoch, is_complete=True)
 
     def _epochs_of(self, topic_name: str) -> Epochs:
         topic = self._broker.topics.get(topic_name)
@@ -118,7 +118,7 @@ class Standbys(Replication):
             return
         if len(self._streams) >= _MOST_STANDBYS:
             raise Invalid(f"cannot STANDBY: {_MOST_STANDBYS} standbys follow already")
-        epoch = self._broker.epoch
+        epoch = self._broker.logs.node_epoch
         if offer.epoch > epoch:
             raise Invalid(
                 f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me"
@@ -143,7 +143,7 @@ class Standbys(Replication):
         self._streams[client] = stream
         if offer.address and not offer.is_backup:
             self._remember_copy(offer.address)
-        self._broker.keeps_epochs = True
+        self._broker.logs.keep_epochs()
         stream.start()
         self._alarm.set_no_later(self._broker.clock() + _TICK_NS)
 
@@ -381,7 +381,7 @@ class Standbys(Replication):
             standbys.append(row)
         statistics: dict[str, Any] = {
             "standbys": {
-                "epoch": self._broker.epoch,
+                "epoch": self._broker.logs.node_epoch,
                 "acks": self._gate.needed,
                 "is_alone": self.is_alone,
                 "list": standbys,

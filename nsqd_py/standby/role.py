@@ -172,8 +172,7 @@ def promote(
     epoch = broker.logs.epoch_numbers.next()
     if election is not None and not election.announce(epoch):
         return
-    broker.epoch = epoch
-    broker.keeps_epochs = True
+    broker.logs.begin_node_epoch(epoch)
     for topic in broker.topics.values():
         if topic.log is not None:
             topic.log.begin_epoch(epoch)
@@ -198,7 +197,7 @@ def fence(broker: Broker, options: NsqdOptions, address: str) -> None:
             if topic.log is not None
         }
         try:
-            ask(options, FENCE, Offer(broker.epoch, "", logs, address))
+            ask(options, FENCE, Offer(broker.logs.node_epoch, "", logs, address))
         except Exception as error:  # noqa: BLE001 - whatever it answers, this must go on
             if repr(error) != reported:
                 text = "STANDBY: cannot fence the old primary %s - %s; trying again"
@@ -212,8 +211,10 @@ def fence(broker: Broker, options: NsqdOptions, address: str) -> None:
 
 def check_fence(broker: Broker, offer: Offer) -> None:
     """Raise Invalid unless the sender of this offer was promoted after this nsqd, and continues one of its logs."""
-    if offer.epoch <= broker.epoch:
-        raise Invalid(f"cannot STANDBY: your epoch {offer.epoch} is not newer than mine, {broker.epoch}")
+    if offer.epoch <= broker.logs.node_epoch:
+        raise Invalid(
+            f"cannot STANDBY: your epoch {offer.epoch} is not newer than mine, {broker.logs.node_epoch}"
+        )
     for name, offered in offer.logs.items():
         topic = broker.topics.get(name)
         mine = topic.log.epochs if topic is not None and topic.log is not None else ()

@@ -61,4 +61,4 @@ def gauge(
 
 def of_copy(name: str) -> Callable[[Any], float]:
     """Return a function that gets a number of a standby's copy from its broker; 0 for a primary."""
-    return lambda broker: float(broker.standby_statistics().get("standby", {}).get(name, 0))
+    return lambda broker: float(broker.replication.statistics().get("standby", {}).get(name, 0))

@@ -142,7 +142,7 @@ BROKER = (
     gauge(
         "nsqd_answering_alone",
         "1 while publishers are answered without the standbys of --standby-acks.",
-        lambda broker: bool(broker.standby_statistics().get("standbys", {}).get("is_alone")),
+        lambda broker: bool(broker.replication.statistics().get("standbys", {}).get("is_alone")),
     ),
     gauge(
         "nsqd_copy_damaged_files",
@@ -157,7 +157,7 @@ BROKER = (
     counter(
         "nsqd_lease_losses",
         "Times that this nsqd has lost the lease while it was the primary.",
-        lambda broker: broker.standby_statistics().get("lease", {}).get("losses", 0),
+        lambda broker: broker.replication.statistics().get("lease", {}).get("losses", 0),
     ),
     gauge("nsqd_start_time_seconds", "Start time, in seconds since the Unix epoch.", "start_time"),
     gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),

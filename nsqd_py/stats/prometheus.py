@@ -80,8 +80,8 @@ class Exposition:
         yield from self._latencies(metrics.TOPIC_LATENCY, of_topics)
         yield from self._latencies(metrics.CHANNEL_LATENCY, of_channels)
         yield from self._all(metrics.LOG, logs)
-        lags = broker.replication.lags() if broker.replication is not None else ()
-        yield from self._all(metrics.STANDBY, [(_labels(peer=peer), lag) for peer, lag in lags])
+        lags = [(_labels(peer=peer), lag) for peer, lag in broker.replication.lags()]
+        yield from self._all(metrics.STANDBY, lags)
         yield _histogram(
             "nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s
         )

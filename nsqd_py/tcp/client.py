@@ -392,7 +392,7 @@ class Client(Stream):
         if self.guard is not None:
             self.guard.close()
             self.guard = None  # they refer to each other
-        if self.session.state == STATE_STANDBY and self.broker.replication is not None:
+        if self.session.state == STATE_STANDBY:
             self.broker.replication.detach(self)
         self.broker.clients.pop(self, None)
         self._budget.set_window(len(self.broker.clients))

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.services import Replication, Topic
+from nsqd_py.broker.services import Topic
 from nsqd_py.errors import (
     AuthDisabled,
     BadBody,
     BadMessage,
     ClientError,
     FinFailed,
-    Invalid,
     LineTooLong,
     Refusal,
     ReqFailed,
@@ -406,15 +405,8 @@ def _make_topic(client: ClientConnection, kind: int, command: Publish | LargeMpu
 
 
 def _stand_by(client: ClientConnection, command: Member) -> None:
-    replication = _replication(client)
     client.session.state = STATE_STANDBY
-    replication.member(client, command.body)
-
-
-def _replication(client: ClientConnection) -> Replication:
-    if client.broker.replication is None:
-        raise Invalid("cannot STANDBY: --accept-standbys is off")
-    return client.broker.replication
+    client.broker.replication.member(client, command.body)
 
 
 def _nothing(*_: object) -> None:
@@ -436,6 +428,6 @@ HANDLERS: dict[type, Callable[[ClientConnection, Any], None]] = {
     Auth: auth,
     PermissionRequest: permit,
     Member: _stand_by,
-    Standby: lambda client, command: _replication(client).attach(client, command.body),
-    Ack: lambda client, command: _replication(client).acknowledge(client, command.round_number),
+    Standby: lambda client, command: client.broker.replication.attach(client, command.body),
+    Ack: lambda client, command: client.broker.replication.acknowledge(client, command.round_number),
 }

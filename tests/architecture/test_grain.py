@@ -134,6 +134,20 @@ def is_constant(node: ast.stmt) -> bool:
 # ---- methods
 
 
+def fields_of_a_broker(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Yield assignments to a field of a broker, which is whole when it is made."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        owners = [target.value for target in targets if isinstance(target, ast.Attribute)]
+        names = {
+            owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "") for owner in owners
+        }
+        if names & {"broker", "_broker"}:
+            yield node
+
+
 def methods_bound_again(tree: ast.Module) -> Found:
     """Yield assignments that give a method a second name (`self.x = self.y`), or a method's name another value."""
     found: dict[int, ast.expr | ast.stmt] = {}
@@ -315,6 +329,17 @@ class Channel:
     def send(self): pass
 class Log:
     def write_to_example(self): pass
+""",
+    ),
+    Rule(
+        fields_of_a_broker,
+        0,
+        """
+broker.epoch = 1  # here
+self._broker.replication = role  # here
+self.broker.tls: object = None  # here
+self.broker = broker
+self._broker.options.data_path = ""
 """,
     ),
 ]

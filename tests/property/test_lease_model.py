@@ -13,6 +13,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -278,6 +279,17 @@ class Nsqd:
         return self.process.is_running and self.server is not None and self.server.epoch != 0
 
 
+@dataclass
+class FakeLogs:
+    """What a promotion needs of the logs of a broker."""
+
+    node_epoch: int
+    epoch_numbers: EpochNumbers
+
+    def begin_node_epoch(self, number: int) -> None:
+        self.node_epoch = number
+
+
 class Server:
     """A daemon in one role. `epoch` is not 0 while it serves; `followers` have all that it has."""
 
@@ -322,18 +334,18 @@ class Server:
     def _promote(self) -> None:
         nsqd, process = self.nsqd, self.nsqd.process
         before = nsqd.epoch
-        broker = SimpleNamespace(topics={}, epoch=before, keeps_epochs=True, log=FakeLog())
-        broker.logs = SimpleNamespace(epoch_numbers=EpochNumbers(lambda: int(process.clock() * 1e9)))
+        logs = FakeLogs(before, EpochNumbers(lambda: int(process.clock() * 1e9)))
 
         def persist_metadata() -> None:
             process.sleep(nsqd.cluster.chance.choice((0, 0, 1)))
-            nsqd.write_epoch(broker.epoch)
+            nsqd.write_epoch(logs.node_epoch)
 
-        broker.metadata = SimpleNamespace(persist=persist_metadata)
+        metadata = SimpleNamespace(persist=persist_metadata)
+        broker = SimpleNamespace(topics={}, logs=logs, metadata=metadata, log=FakeLog())
         promote(broker, nsqd.directory, read_state(nsqd.directory), self.election)
         if not self.is_over:
-            nsqd.cluster.begin(nsqd, broker.epoch, before)
-            self.epoch = broker.epoch
+            nsqd.cluster.begin(nsqd, logs.node_epoch, before)
+            self.epoch = logs.node_epoch
             process.spawn(self._publish)
 
     def _publish(self) -> None:

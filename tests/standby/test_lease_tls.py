@@ -17,9 +17,9 @@ def test_nsqd_shows_its_certificate_and_serves(tmp_path):
         flags = (
             f"--lease={etcd.url('orders')}",
             "--lease-ttl=2s",
-            f"--lease-tls-root-ca-file={certificates.authority}",
-            f"--lease-tls-cert={certificates.client_certificate}",
-            f"--lease-tls-key={certificates.client_key}",
+            f"--client-tls-root-ca-file={certificates.authority}",
+            f"--client-tls-cert={certificates.client_certificate}",
+            f"--client-tls-key={certificates.client_key}",
         )
         (nsqd,) = lease_holders(tmp_path, "a", *flags)
         with nsqd.start():

@@ -13,7 +13,6 @@ import gevent
 import gevent.ssl
 import pytest
 
-from nsqd_py.net.tls import CertificateReloader
 from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller
 from nsqd_py.standby.primary import Standbys
 from tests.support.certificates import make_certificates
@@ -34,8 +33,8 @@ class Nsqd(ServedBroker):
         data_path = directory / "data"
         data_path.mkdir()
         super().__init__(data_path, "--accept-standbys", *self._certificates.nsqd_flags, tls_enabled=True)
-        self.broker.tls = CertificateReloader(self.options, self.log)
-        self.broker.replication = Standbys(self.broker, data_path, self.broker.services.threadpool)
+        self.broker.read_credentials()
+        self.broker.take_role(Standbys(self.broker, data_path, self.broker.services.threadpool))
         self._address = f"{self.options.broadcast_address}:{self.options.broadcast_tcp_port}"
 
     def talk(self, kind: str, *sent: bytes, until: bytes) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +105,7 @@ def _decode_standbys(fields: dict[str, Any]) -> list[list[str]]:
 
 
 def needed_files(
-    log: TopicLog, missing: list[Range], theirs: Iterable[RemoteFile], *, is_end_open: bool
+    log: TopicLog, missing: Sequence[Range], theirs: Iterable[RemoteFile], *, is_end_open: bool
 ) -> Iterator[tuple[RemoteFile, LogFile | None, int]]:
     """Yield the files of another copy of a log that have what this one lacks.
 
@@ -142,11 +142,11 @@ def has_what_is_lost(broker: Broker, offer: Offer) -> bool:
         log = topic.log if topic is not None else None
         if topic is None or log is None or not is_same_history(log.epochs, offered.epochs):
             continue
-        missing = broker.missing.get(name, [])
+        missing = broker.losses.missing(name)
         if topic.channels:
             lost = [each for channel in topic.channels.values() for each in ranges_of(channel.position.lost)]
             missing = common(missing, lost)
-        is_end_open = broker.ends_at_start.get(name) == log.next_seq
+        is_end_open = broker.losses.is_end_open(name, log.next_seq)
         if not missing and not is_end_open:
             continue
         files = [
@@ -228,7 +228,7 @@ class GiveBack:
 
     def is_due(self) -> bool:
         """True if something is missing, or if the end of a log may be."""
-        return self._is_end_open or any(self._broker.missing.values())
+        return self._is_end_open or self._broker.losses.has_missing
 
     def run(self, standbys: list[list[str]]) -> Returned:
         """Ask these standbys, and return what they gave."""
@@ -268,7 +268,7 @@ class GiveBack:
                     source.close()
                     reasons.append(f"the copy of {address} is not complete")
                     break
-                if node.epoch > self._broker.epoch:
+                if node.epoch > self._broker.logs.node_epoch:
                     source.close()
                     reasons.append(f"{address} was promoted")
                     break
@@ -287,7 +287,7 @@ class GiveBack:
         for topic in list(self._broker.topics.values()):
             if topic.log is None:
                 continue
-            missing = self._broker.missing.get(topic.name, [])
+            missing = self._broker.losses.missing(topic.name)
             for source in self._sources:
                 other = source.logs.get(topic.name)
                 if other is None or not is_same_history(topic.log.epochs, other.epochs):
@@ -365,7 +365,7 @@ class GiveBack:
     def _accept_unsure(self, returned: Returned) -> None:
         """Count what no standby has as finished, after a power cut: positions may be older than the log."""
         for topic in self._broker.topics.values():
-            unsure = self._broker.unsure.get(topic.name)
+            unsure = self._broker.losses.unsure(topic.name)
             if not unsure:
                 continue
             back = [

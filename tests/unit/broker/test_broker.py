@@ -168,7 +168,7 @@ def start_later(directory: Path) -> Broker:
 
 
 def keep_epochs(broker: Broker) -> None:
-    broker.keeps_epochs = True
+    broker.logs.keep_epochs()
     broker.metadata.persist()
 
 

@@ -32,9 +32,8 @@ def begin(tmp_path: Path, *copies: str, election: Any = None, **options: Any) ->
     life = Life(tmp_path / "primary", lambda *_: None, **{"lease": "", "standby_acks": 0} | TIMEOUT | options)
     life.broker.get_topic(f"{TOPIC}.dead").is_started = True
     life.create()
-    life.broker.replication = replication = Standbys(
-        life.broker, tmp_path / "primary", FakeThreadPool(), election=election
-    )
+    replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool(), election=election)
+    life.broker.take_role(replication)
     return life, replication
 
 
