@@ -1,4 +1,9 @@
-"""A non-blocking socket and its unsent output (Stream), and answers that are queued before their write (EarlyAnswers).
+"""A non-blocking socket and its unsent output, in four sections:
+
+Watchers      the socket in the event loop
+Progress      how far its peer has taken the output, as time limits see it
+Stream        the connection: its state, reading, and writing
+EarlyAnswers  answers that are queued before the write that they report
 
 Reading and writing are callbacks of the event loop, not greenlets: an idle connection costs a few kB, and a busy one
 needs no greenlet switches. Work that may take long (a disk sync, an admin call) holds the connection, runs in a
@@ -54,6 +59,9 @@ UNREAD: Final = 5  # the connection is in the backlog, and its input is in the s
 UNHANDLED: Final = 6  # the connection is in the backlog with received input
 
 
+# ---- the socket in the event loop
+
+
 class Watchers:
     """The watchers of one socket in the event loop. The watcher for writing is made when it is first needed."""
 
@@ -86,6 +94,9 @@ class Watchers:
             self._writer.close()
 
 
+# ---- the progress of its peer
+
+
 class Progress:
     """The progress of a connection, as the last sweep and the last heartbeat saw it.
 
@@ -102,6 +113,9 @@ class Progress:
         self.stuck_since_s = 0.0
         self.swept_bytes = 0
         self.beaten_bytes = 0
+
+
+# ---- the connection
 
 
 class Stream:
@@ -642,7 +656,7 @@ class Stream:
         """Drop all references to this connection after its socket is closed."""
 
 
-# ---- Answers that a connection queues before the write that they report has happened.
+# ---- answers that a connection queues before the write that they report has happened
 
 
 class EarlyAnswers:
