@@ -1,12 +1,13 @@
 """The topics and channels of one nsqd: created, deleted, loaded at the start, and maintained on disk.
 
 broker            creates, finds and deletes topics and channels
-services          what all parts use; the interfaces of nsqlookupds and standbys
+services          what all parts use; the interfaces of nsqlookupds and of readers; the role in a group
 
 Start and stop
 startup           loads a data directory; rebuilds positions from journals
 state_files       `nsqd.dat` (topics and channels), `nsqd.clock` (the steady clock), `nsqd.stop` (a clean stop)
-topic_files       makes the log of a new topic; writes and closes each topic at the end
+losses            what a start has found missing, and logs whose ends may be
+topic_files       makes the log of a new topic, and has the epochs; writes and closes each topic at the end
 admission         drains: refuses new messages, delivers the rest, and ends; limits how many topics clients create
 
 Writing

@@ -285,7 +285,7 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.runtime.command", "_replace_interrupt", "new"): Work(why=DEFAULTS),
     Place("nsqlookupd_py.daemon", "Nsqlookupd.run", "self._reload"): Work(why=IN_LOOP),
     Place("nsqadmin_py.daemon", "Nsqadmin.run", "self._reload"): Work(why=IN_LOOP),
-    Place("nsq_tools.stat.live", "LiveTable.run", "act"): Work(why=IN_LOOP),
+    Place("nsq_tools.stat.screen.live", "LiveTable.run", "act"): Work(why=IN_LOOP),
     Place("nsq_tools.stat.reports", "run", "signals.stop"): Work(why=IN_LOOP),
     Place("nsq_tools.to_file.service", "Service.run", "self._reopen"): Work(why=IN_LOOP),
     Place("nsq_spark.replay.terminal", "Stopping.__enter__", "self._on_signal"): Work(

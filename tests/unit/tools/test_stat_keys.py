@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_tools.stat.cursor import Cursor, Scroll
-from nsq_tools.stat.keys import KeyReader
-from nsq_tools.stat.navigation import HelpView, Navigation, ProblemTable, TopicView
 from nsq_tools.stat.rows import Name
+from nsq_tools.stat.screen.cursor import Cursor, Scroll
+from nsq_tools.stat.screen.keys import KeyReader
+from nsq_tools.stat.screen.navigation import HelpView, Navigation, ProblemTable, TopicView
 
 # --- bytes
 

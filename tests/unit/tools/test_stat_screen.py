@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from nsq_tools.stat.cells import plot, short_bytes, short_number, short_span, sparkline
 from nsq_tools.stat.clients import Client, Clients
 from nsq_tools.stat.model import Failure, NodePart
-from nsq_tools.stat.navigation import Navigation
 from nsq_tools.stat.rows import Name, Row
-from nsq_tools.stat.screen import ScreenView, draw
-from nsq_tools.stat.table import TREND, Layout
-from nsq_tools.stat.views import TopicFacts
+from nsq_tools.stat.screen.drawing import ScreenView, draw
+from nsq_tools.stat.screen.navigation import Navigation
+from nsq_tools.stat.screen.table import TREND, Layout
+from nsq_tools.stat.screen.views import TopicFacts
 from nsqd_py.cluster.counts import Rates
 from nsqd_py.cluster.problems.kinds import ERROR, KINDS, WARNING, Problem
 from tests.unit.tools.stat_rows import row

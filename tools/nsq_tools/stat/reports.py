@@ -233,7 +233,7 @@ def run(options: StatOptions, log: Log) -> int:
             if form != LIVE:
                 status = Reports(options, poller, model, log).run(form)
             else:
-                from nsq_tools.stat.live import LiveTable  # rich takes 70 ms to import
+                from nsq_tools.stat.screen.live import LiveTable  # rich takes 70 ms to import
 
                 if isinstance(sys.stdout, io.TextIOWrapper):
                     sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from nsq_tools.stat.cells import ALARMING, fitted, shorten
 from nsq_tools.stat.checking import Problems
-from nsq_tools.stat.cursor import Cursor, Scroll
 from nsq_tools.stat.model import Failure
-from nsq_tools.stat.navigation import HelpView, Navigation, ProblemTable, TopicView
 from nsq_tools.stat.rows import Row
-from nsq_tools.stat.table import Lines, Severities, heading, layout_of, lines_of, quiet, select
-from nsq_tools.stat.views import (
+from nsq_tools.stat.screen.cursor import Cursor, Scroll
+from nsq_tools.stat.screen.navigation import HelpView, Navigation, ProblemTable, TopicView
+from nsq_tools.stat.screen.table import Lines, Severities, heading, layout_of, lines_of, quiet, select
+from nsq_tools.stat.screen.views import (
     TopicFacts,
     counts_text,
     help_lines,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsq_tools.stat.cursor import Cursor, Scroll
-from nsq_tools.stat.keys import BACKSPACE, CLEAR, ENTER, ESCAPE
 from nsq_tools.stat.rows import Order
+from nsq_tools.stat.screen.cursor import Cursor, Scroll
+from nsq_tools.stat.screen.keys import BACKSPACE, CLEAR, ENTER, ESCAPE
 
 
 class TopicTable(Cursor):

@@ -24,13 +24,13 @@ from rich.live import Live
 
 from nsq_tools.stat.checking import Watch
 from nsq_tools.stat.clients import Clients, ask_for_clients
-from nsq_tools.stat.keys import KeyReader
 from nsq_tools.stat.model import Failures, Model, node_parts, total_depths
-from nsq_tools.stat.navigation import Navigation, TopicView
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Order, select_live
-from nsq_tools.stat.screen import ScreenView, draw
-from nsq_tools.stat.views import TopicFacts
+from nsq_tools.stat.screen.drawing import ScreenView, draw
+from nsq_tools.stat.screen.keys import KeyReader
+from nsq_tools.stat.screen.navigation import Navigation, TopicView
+from nsq_tools.stat.screen.views import TopicFacts
 from nsqd_py.cluster.admin_client import shown_address
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream

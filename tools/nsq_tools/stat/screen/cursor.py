@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from nsq_tools.stat.keys import DOWN, END, HOME, PAGE_DOWN, PAGE_UP, UP
+from nsq_tools.stat.screen.keys import DOWN, END, HOME, PAGE_DOWN, PAGE_UP, UP
 
 # The keys that move, and where they move to: the function has the index now, the lines of a page and all lines.
 _MOVES: dict[str, Callable[[int, int, int], int]] = {

@@ -26,7 +26,7 @@ from nsq_tools.stat.checking import Problems, line_of, subject_of
 from nsq_tools.stat.clients import Client, Clients
 from nsq_tools.stat.model import NodePart
 from nsq_tools.stat.rows import Order, Row
-from nsq_tools.stat.table import Lines, Severities, heading, layout_of, lines_of, quiet, select
+from nsq_tools.stat.screen.table import Lines, Severities, heading, layout_of, lines_of, quiet, select
 from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, WARNING, Problem
 from nsqd_py.cluster.problems.words import counted
 from nsqd_py.cluster.statistics import MILLI
