@@ -435,9 +435,9 @@ def tls_flags(fake: FakeLookupd, certificates: Certificates, authority: Path | N
     return [
         f"--lookupd-tcp-address=localhost:{fake.tcp_port}",
         "--lookupd-tls",
-        f"--lookupd-tls-root-ca-file={authority or certificates.authority}",
-        f"--lookupd-tls-cert={certificates.client_certificate}",
-        f"--lookupd-tls-key={certificates.client_key}",
+        f"--client-tls-root-ca-file={authority or certificates.authority}",
+        f"--client-tls-cert={certificates.client_certificate}",
+        f"--client-tls-key={certificates.client_key}",
     ]
 
 

@@ -322,9 +322,9 @@ def test_with_tls_and_names_in_certificates(make_nsqd, tmp_path):
         "--tls-client-auth-policy=require-verify",
         f"--tls-root-ca-file={certificates.authority}",
         "--standby-tls",
-        f"--standby-tls-root-ca-file={certificates.authority}",
-        f"--standby-tls-cert={certificates.client_certificate}",
-        f"--standby-tls-key={certificates.client_key}",
+        f"--client-tls-root-ca-file={certificates.authority}",
+        f"--client-tls-cert={certificates.client_certificate}",
+        f"--client-tls-key={certificates.client_key}",
         "--standby-tls-allowed-names=client@example.org",
         "--standby-tls-allowed-names=localhost",
     )
