@@ -19,9 +19,8 @@ from nsqd_py.client.lookup import addresses_of
 from nsqd_py.client.options import Delay, seconds_of
 from nsqd_py.client.process import log_for
 from nsqd_py.runtime.logs.lines import LineWriter
-from nsqd_py.work.batches import BatchCalls
 from nsqd_py.work.calling import Calls
-from nsqd_py.work.handlers import BadHandler, Batch, Handler, make_handler
+from nsqd_py.work.handlers import BadHandler, Batch, Handler
 from nsqd_py.work.middleware import Middleware
 from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import Retry
@@ -118,16 +117,16 @@ class App:
         """
 
         def declare(function: F) -> F:
-            handler = make_handler(
-                function,
-                topic,
-                self.name if channel is None else channel,
+            handler = Handler(
+                function=function,
+                topic=topic,
+                channel=self.name if channel is None else channel,
                 concurrency=concurrency,
                 max_in_flight=max_in_flight,
                 time_limit_s=time_limit_s,
                 rate=rate,
                 batch=batch,
-                retry=retry,
+                retry=retry or Retry(),
                 once=once,
                 longest_defer_s=self.longest_defer_s,
             )
@@ -209,15 +208,8 @@ class App:
         return Running([*self.handlers, *internal], self._make_calls, self._settings, self.log)
 
     def _make_calls(self, handler: Handler, pace: Pace | None, limits: TimeLimits) -> Calls:
-        kind = Calls if handler.batch is None else BatchCalls
-        return kind(
-            handler,
-            store=self.producer,
-            log=self.log,
-            middleware=self.middleware,
-            longest_defer_s=self.longest_defer_s,
-            pace=pace,
-            limits=limits,
+        return Calls(
+            handler, store=self.producer, log=self.log, middleware=self.middleware, pace=pace, limits=limits
         )
 
     def run(self, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
