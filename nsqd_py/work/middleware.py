@@ -1,0 +1,167 @@
+"""What runs around each call of a handler, and some uses of that.
+
+Their libraries are imported when one is made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nsqd_py.client.message import Message, Requeue
+from nsqd_py.work.outcomes import Drop
+
+if TYPE_CHECKING:
+    from nsqd_py.otel import Instrumentation
+    from nsqd_py.work.handlers import Handler
+
+_REQUESTS = (Requeue, Drop)  # a handler raises them, and has not failed
+
+
+class Call:
+    """The rest of a call, for a middleware: it runs it with `call()`, or `await call()` around coroutine functions.
+
+    handler   the handler that is called
+    messages  its messages: one, or those of a batch
+    """
+
+    __slots__ = ("_run", "handler", "messages")
+
+    def __init__(self, handler: Handler, messages: Sequence[Message], run: Callable[[], Any]) -> None:
+        self.handler = handler
+        self.messages = messages
+        self._run = run
+
+    def __call__(self) -> Any:
+        return self._run()
+
+
+class Middleware(Protocol):
+    """What runs around each call of a handler. Derive from it, and override one method or both.
+
+    They run `call` once, see what it raises, and may raise something else. `message` is the first one of a batch; the body
+    of a message is as it was published, in its envelope if it has one. Without the call, the message is finished.
+    """
+
+    def around(self, message: Message, call: Call) -> None:
+        """Run around a plain function."""
+        call()
+
+    async def around_async(self, message: Message, call: Call) -> None:
+        """Run around a coroutine function."""
+        await call()
+
+
+class Within(Middleware):
+    """A middleware that is a context manager, the same one around plain functions and coroutine functions."""
+
+    def within(self, call: Call) -> AbstractContextManager[object]:
+        """Return the context manager in which the call runs."""
+        raise NotImplementedError
+
+    def around(self, message: Message, call: Call) -> None:
+        with self.within(call):
+            call()
+
+    async def around_async(self, message: Message, call: Call) -> None:
+        with self.within(call):
+            await call()
+
+
+class OnError(Within):
+    """Calls `report(error, call)` for each error of a handler, and for each body that cannot be decoded.
+
+        OnError(lambda error, call: sentry_sdk.capture_exception(error))
+
+    `Requeue` and `Drop` are no errors. A thread that is over its time limit has raised none yet.
+    """
+
+    def __init__(self, report: Callable[[BaseException, Call], object]) -> None:
+        self._report = report
+
+    @contextmanager
+    def within(self, call: Call) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, _REQUESTS):
+                self._report(error, call)
+            raise
+
+
+class OpenTelemetry(Within):
+    """A span and metrics for each message, as `nsqd_py.otel.Instrumentation` makes them; those of a batch are nested."""
+
+    def __init__(self, instrumentation: Instrumentation | None = None) -> None:
+        if instrumentation is None:
+            from nsqd_py.otel import Instrumentation
+
+            instrumentation = Instrumentation()
+        self._instrumentation = instrumentation
+
+    @contextmanager
+    def within(self, call: Call) -> Iterator[None]:
+        with ExitStack() as spans:
+            for message in call.messages:
+                spans.enter_context(self._instrumentation.processing(message))
+            yield
+
+
+class Prometheus(Within):
+    """The histogram `nsq_work_call_seconds` of prometheus-client, with the labels `handler` and `outcome`.
+
+    An outcome is "returned", "requeued", "dropped" or "failed".
+    """
+
+    def __init__(self, registry: Any = None) -> None:
+        from prometheus_client import REGISTRY, Histogram
+
+        self._seconds = Histogram(
+            "nsq_work_call_seconds",
+            "Duration of a call of a handler.",
+            ["handler", "outcome"],
+            registry=registry or REGISTRY,
+        )
+
+    @contextmanager
+    def within(self, call: Call) -> Iterator[None]:
+        outcome = "failed"
+        began_s = time.perf_counter()
+        try:
+            yield
+            outcome = "returned"
+        except Requeue:
+            outcome = "requeued"
+            raise
+        except Drop:
+            outcome = "dropped"
+            raise
+        finally:
+            self._seconds.labels(call.handler.name, outcome).observe(time.perf_counter() - began_s)
+
+
+class DjangoConnections(Middleware):
+    """Closes Django's database connections that are unusable or too old, before and after each call, as a request does."""
+
+    def __init__(self) -> None:
+        from asgiref.sync import sync_to_async
+        from django.db import close_old_connections
+
+        self._close = close_old_connections
+        self._close_async = sync_to_async(close_old_connections)
+
+    def around(self, message: Message, call: Call) -> None:
+        self._close()
+        try:
+            call()
+        finally:
+            self._close()
+
+    async def around_async(self, message: Message, call: Call) -> None:
+        await self._close_async()
+        try:
+            await call()
+        finally:
+            await self._close_async()
