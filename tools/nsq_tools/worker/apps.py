@@ -41,13 +41,19 @@ def load_app(path: str) -> App:
             f"{path} is not an App of nsqd_py.work but of the type {type(found).__name__}; give the name of the App"
         )
     if not found.handlers:
-        raise ToolError(f"{path} has no handlers: declare some with @{name}.handler(...) in modules that it imports")
+        raise ToolError(
+            f"{path} has no handlers: declare some with @{name}.handler(...) in modules that it imports"
+        )
     return found
 
 
 def _is_about(error: AttributeError, name: str) -> bool:
     """True if the module was imported, and has no such name."""
-    return error.name in name.split(".") and error.__traceback__ is not None and error.__traceback__.tb_next is None
+    return (
+        error.name in name.split(".")
+        and error.__traceback__ is not None
+        and error.__traceback__.tb_next is None
+    )
 
 
 def _not_imported(path: str, error: BaseException) -> ToolError:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from nsq_tools.worker.options import WorkerOptions
 from nsq_tools.worker.words import CHECK, RUN, RUN_ONCE, Task, parse_words
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.settings.declaration import check_package
 from nsqd_py.settings.durations import SECOND_NS
+
+if TYPE_CHECKING:
+    from nsq_tools.worker.supervisor import Supervisor
 
 
 def check(options: WorkerOptions) -> None:

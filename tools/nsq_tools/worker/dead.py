@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from nsq_tools.tail.rendering import for_terminal
 from nsq_tools.worker.apps import load_app
@@ -43,7 +43,7 @@ def settle_dead_letters(task: Task, options: WorkerOptions, log: Log) -> int:
     letters = DeadLetters(app, options, log, quiet)
     try:
         if task.verb == LIST:
-            return letters.list()
+            return letters.print_list()
         if task.verb == SHOW:
             return letters.show(task.rest)
         return letters.settle(task.verb, task.rest)
@@ -56,7 +56,7 @@ class DeadLetters:
 
     def __init__(self, app: App, options: WorkerOptions, log: Log, quiet: Log) -> None:
         """`quiet` is the log of the clients."""
-        topics = {dead_letter_topic(handler.topic) for handler in app.handlers.values()}
+        topics = {dead_letter_topic(handler.topic) for handler in app.handlers}
         self._app = app
         self._options = options
         self._log = log
@@ -66,15 +66,15 @@ class DeadLetters:
 
     def _over_http(self) -> WaitingLetters | None:
         """Return what reads dead letters over HTTP; None if the HTTP addresses of the nsqds are not known."""
-        app = self._app
+        nsqds, lookupds = self._app.addresses
         addresses = self._options.nsqd_http_address
         access = HttpAccess(
-            app.options or ClientOptions(),
-            named=servers_in([*addresses, *app.lookupd_http_addresses]),
+            self._app.client_settings["options"] or ClientOptions(),
+            named=servers_in([*addresses, *lookupds]),
             timeout_s=_HTTP_TIMEOUT_S,
         )
         try:
-            found = addresses or http_addresses(access, app.nsqd_tcp_addresses, app.lookupd_http_addresses)
+            found = addresses or http_addresses(access, nsqds, lookupds)
         except UpstreamError as error:
             self._log.warning("%s; give --nsqd-http-address", error)
             return None
@@ -82,7 +82,7 @@ class DeadLetters:
 
     # ---- looking
 
-    def list(self) -> int:
+    def print_list(self) -> int:
         """Print a line for each dead letter."""
         for topic in self._topics:
             for letter in self._letters(topic, self._options.n):
@@ -122,7 +122,9 @@ class DeadLetters:
         if channels is None:
             return ""
         if len(channels) > 1:
-            raise ToolError(f"{topic} has the channels {', '.join(sorted(channels))}: choose one with --channel")
+            raise ToolError(
+                f"{topic} has the channels {', '.join(sorted(channels))}: choose one with --channel"
+            )
         return next(iter(channels), _CHANNEL)
 
     # ---- replay and discard
@@ -131,12 +133,7 @@ class DeadLetters:
         """Replay or discard the dead letters with these ids; without ids, all that wait now. Raises ToolError."""
         missing = dict.fromkeys(ids)
         count = 0
-        with Producer(
-            nsqd_tcp_addresses=self._app.nsqd_tcp_addresses,
-            lookupd_http_addresses=self._app.lookupd_http_addresses,
-            options=self._app.options,
-            log=self._quiet,
-        ) as producer:
+        with Producer(**self._app.client_settings | {"log": self._quiet}) as producer:
             for topic in self._topics:
                 for message in self._chosen(topic, missing, is_all=not ids):
                     if verb == REPLAY:
@@ -165,8 +162,11 @@ class DeadLetters:
         """Return the topic that a message comes from. Raises ToolError if it is not known."""
         if "topic" in letter.headers:
             return letter.headers["topic"]
-        topics = {handler.topic for handler in self._app.handlers.values()}
-        (*others, topic) = sorted(topic for topic in topics if dead_letter_topic(topic) == letter.topic) or ["", ""]
+        topics = {handler.topic for handler in self._app.handlers}
+        (*others, topic) = sorted(topic for topic in topics if dead_letter_topic(topic) == letter.topic) or [
+            "",
+            "",
+        ]
         if others:
             raise ToolError(
                 f"the topic of dead letter {letter.id} of {letter.topic} is not known, since no handler of the app has it: "
@@ -186,14 +186,7 @@ class Held:
     def __init__(self, app: App, topic: str, channel: str, log: Log) -> None:
         self._held: list[Message] = []
         self._consumer = Consumer(
-            topic,
-            channel,
-            nsqd_tcp_addresses=app.nsqd_tcp_addresses,
-            lookupd_http_addresses=app.lookupd_http_addresses,
-            options=app.options,
-            max_in_flight=_MOST_HELD,
-            max_attempts=0,
-            log=log,
+            topic, channel, max_in_flight=_MOST_HELD, max_attempts=0, **app.client_settings | {"log": log}
         )
 
     def __enter__(self) -> Held:

@@ -23,7 +23,7 @@ from nsqd_py.settings.program import ToolError
 # A client that sends or reads nothing for this time is disconnected.
 _CLIENT_TIMEOUT_S = 5.0
 _TEXT = "text/plain; charset=utf-8"
-_LABELS = HandlerCounts._fields[:3]
+_LABELS = ("handler", "topic", "channel")
 # Field of HandlerCounts: the metric, and its help.
 _COUNTERS = {
     "handled": ("nsq_worker_handled", "Messages that a handler has finished."),
@@ -133,7 +133,7 @@ class _Counts(Collector):
 def _rows(board: Board) -> Iterator[tuple[tuple[str, str, str], HandlerCounts]]:
     """Yield the labels and counts of each handler."""
     for _, counts in sorted(board.counts.items()):
-        yield counts[: len(_LABELS)], counts
+        yield (counts.handler, counts.topic, counts.channel), counts
 
 
 def _durations(board: Board) -> HistogramMetricFamily:

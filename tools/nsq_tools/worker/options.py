@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqd_py.net.addresses import parse_host_port
-from nsqd_py.settings.declaration import Options, at_least, not_negative, setting, string, strings, switch
+from nsqd_py.settings.declaration import Options, at_least, not_negative, setting, strings, switch
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.tools import channel_setting

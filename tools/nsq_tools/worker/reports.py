@@ -13,16 +13,7 @@ from typing import Any, NamedTuple
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 # A report of 1,000 handlers has 250 kB. What is longer is no report.
 MOST_LINE_BYTES = 4 << 20
-_SUMMED = (
-    "handled",
-    "failed",
-    "retried",
-    "dead_letters",
-    "timed_out",
-    "in_flight",
-    "connections",
-    "total_s",
-)
+_SUMMED = ("handled", "failed", "retried", "dead_letters", "timed_out", "in_flight", "connections", "total_s")
 
 
 class HandlerCounts(NamedTuple):
@@ -85,7 +76,8 @@ class Report(NamedTuple):
         try:
             handlers, stopped, failure = json.loads(line)
             counts = {
-                name: HandlerCounts._make([*values[:-1], tuple(values[-1])]) for name, values in handlers.items()
+                name: HandlerCounts._make([*values[:-1], tuple(values[-1])])
+                for name, values in handlers.items()
             }
         except (TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{line[:100]!r} is not the report of a child") from error
