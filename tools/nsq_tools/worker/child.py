@@ -126,7 +126,8 @@ def main() -> int:
     try:
         app = load_app(path)
         take_logging(log)
-        app.middleware = (durations, *app.middleware)
+        if settings.has_durations:
+            app.middleware = (durations, *app.middleware)
         running = app.start(has_schedules=number == FIRST)
     except (ToolError, NsqClientError) as error:
         link.send_last(Report(failure=str(error)), _CLOSE_S)

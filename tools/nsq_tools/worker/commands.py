@@ -49,7 +49,11 @@ def _supervise(task: Task, options: WorkerOptions, log: Log) -> int:
     from nsq_tools.worker.supervisor import Supervisor
 
     settings = ChildSettings(
-        options.stop_timeout_ns / SECOND_NS, options.log_level, options.log_format, options.log_prefix
+        options.stop_timeout_ns / SECOND_NS,
+        options.log_level,
+        options.log_format,
+        options.log_prefix,
+        has_durations=bool(options.health_address),
     )
     supervisor = Supervisor(task.app, options.processes, settings, log, reloads=options.reload)
     if options.health_address:
