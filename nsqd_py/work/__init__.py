@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from nsqd_py.client.message import Message as Message
     from nsqd_py.client.message import Requeue as Requeue
     from nsqd_py.work.app import App as App
-    from nsqd_py.work.batches import Batch as Batch
-    from nsqd_py.work.batches import BatchFailed as BatchFailed
     from nsqd_py.work.handlers import BadHandler as BadHandler
+    from nsqd_py.work.handlers import Batch as Batch
     from nsqd_py.work.handlers import Handler as Handler
     from nsqd_py.work.handlers import Headers as Headers
     from nsqd_py.work.middleware import Middleware as Middleware
     from nsqd_py.work.once import Once as Once
+    from nsqd_py.work.outcomes import BatchFailed as BatchFailed
     from nsqd_py.work.outcomes import Drop as Drop
     from nsqd_py.work.outcomes import Retry as Retry
     from nsqd_py.work.outcomes import TimeLimitExceeded as TimeLimitExceeded
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "App": "work.app",
     "BadHandler": "work.handlers",
-    "Batch": "work.batches",
-    "BatchFailed": "work.batches",
+    "Batch": "work.handlers",
+    "BatchFailed": "work.outcomes",
     "Drop": "work.outcomes",
     "Handler": "work.handlers",
     "Headers": "work.handlers",

@@ -19,9 +19,9 @@ from nsqd_py.client.lookup import addresses_of
 from nsqd_py.client.options import Delay, seconds_of
 from nsqd_py.client.process import log_for
 from nsqd_py.runtime.logs.lines import LineWriter
-from nsqd_py.work.batches import Batch
+from nsqd_py.work.batches import BatchCalls
 from nsqd_py.work.calling import Calls
-from nsqd_py.work.handlers import BadHandler, Handler, make_handler
+from nsqd_py.work.handlers import BadHandler, Batch, Handler, make_handler
 from nsqd_py.work.middleware import Middleware
 from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import Retry
@@ -214,7 +214,8 @@ class App:
         return Running([*self.handlers, *internal], self._make_calls, self._settings, self.log)
 
     def _make_calls(self, handler: Handler, pace: Pace | None, limits: TimeLimits) -> Calls:
-        return Calls(
+        kind = Calls if handler.batch is None else BatchCalls
+        return kind(
             handler,
             store=self.producer,
             log=self.log,

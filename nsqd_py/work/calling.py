@@ -102,7 +102,9 @@ class Calls:
             return
         body = message.body
         if self._limits is not None and self._limit_s is not None:
-            self._handle_in_time(message, body, self._limits, self._limit_s)
+            self._call_within_limit(
+                message, partial(self.call, message, body), partial(self.fail, message, body)
+            )
             return
         try:
             self.call(message, body)
@@ -111,24 +113,25 @@ class Calls:
             if isinstance(error, ENDINGS):
                 raise
 
-    def _handle_in_time(self, message: Message, body: bytes, limits: TimeLimits, limit_s: float) -> None:
-        call = limits.begin(limit_s, partial(self._exceed, message, body))
+    def _call_within_limit(
+        self, item: object, call: Callable[[], None], fail: Callable[[BaseException], None]
+    ) -> None:
+        """Call a function of threads, and `fail` with its error. Once its limit is over, the thread of the limits does that."""
+        assert self._limits is not None
+        assert self._limit_s is not None
+        limited = self._limits.begin(self._limit_s, lambda: fail(self._over_limit()))
         try:
-            self.call(message, body)
+            call()
         except BaseException as error:
-            if limits.end(call):
-                self.fail(message, body, error)
+            if self._limits.end(limited):
+                fail(error)
             else:
-                self._log.warning("%s raised after its time limit, for %s: %r", self.handler, message, error)
+                self._log.warning("%s raised after its time limit, for %s: %r", self.handler, item, error)
             if isinstance(error, ENDINGS):
                 raise
         else:
-            if not limits.end(call):
-                self._log.warning("%s returned after its time limit, for %s", self.handler, message)
-
-    def _exceed(self, message: Message, body: bytes) -> None:
-        """Answer a message whose call is over its limit, in the thread of the limits."""
-        self.fail(message, body, self._over_limit())
+            if not self._limits.end(limited):
+                self._log.warning("%s returned after its time limit, for %s", self.handler, item)
 
     def call(self, message: Message, body: bytes) -> None:
         """Call the handler within its middleware. `body` is the one that came. Raises its errors, and Undecodable."""
@@ -148,6 +151,9 @@ class Calls:
             result = self._pass(given)
         else:
             result = self.handler.once.apply(self.handler, given, self._pass)
+        self._check(result)
+
+    def _check(self, result: object) -> None:
         if result is not None:
             check_handler_result(self._function, result)
 
@@ -223,9 +229,13 @@ class Calls:
         self.answer(message, body, decide(error, message.attempts, self.handler.retry, self._chance))
 
     def answer(self, message: Message, body: bytes, outcome: Outcome) -> None:
-        """Requeue, bury or finish a message, unless the handler has answered or detached it."""
+        """Log an error, then do as `settle`."""
         if outcome.error is not None:
             self._log_error(message, outcome.error)
+        self.settle(message, body, outcome)
+
+    def settle(self, message: Message, body: bytes, outcome: Outcome) -> None:
+        """Requeue, bury or finish a message, unless the handler has answered or detached it."""
         if message.is_answered or message.is_detached:
             return
         if isinstance(outcome, RequeueAfter):

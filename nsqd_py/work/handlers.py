@@ -11,7 +11,6 @@ from nsqd_py.client.callables import is_coroutine_function, name_of, refuse_what
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.message import Message
 from nsqd_py.protocol.outgoing import sub
-from nsqd_py.work.batches import Batch
 from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import Retry
 from nsqd_py.work.values import BadAnnotation, Decoder, decoder_of
@@ -24,6 +23,23 @@ _CONNECTION_NAME = "connection"
 
 class BadHandler(BadClientOption, TypeError):
     """A handler that cannot be called, or whose declaration contradicts itself. The text names it, its topic, and a remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A handler gets lists: of up to `most` messages, and no later than `within_s` after the first one came.
+
+    Raises ValueError, with the name of the field.
+    """
+
+    most: int
+    within_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.most < 1:
+            raise ValueError(f"most must be at least 1, got {self.most}")
+        if self.within_s < 0:
+            raise ValueError(f"within_s must be at least 0, got {self.within_s}")
 
 
 class Headers(dict[str, str]):

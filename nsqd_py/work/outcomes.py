@@ -5,7 +5,7 @@ The server counts the attempts of a message, also those that ended with a killed
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -20,6 +20,17 @@ class Drop(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class BatchFailed(Exception):
+    """A handler of batches raises this if some of its values failed: their indexes, with their errors. The others are finished.
+
+    The errors may be `Requeue` and `Drop` too.
+    """
+
+    def __init__(self, errors: Mapping[int, BaseException]) -> None:
+        super().__init__(dict(errors))
+        self.errors = dict(errors)
 
 
 class Undecodable(NsqdError):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from threading import Event
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from nsqd_py.client.aio import Consumer as AsyncConsumer
@@ -15,6 +15,7 @@ from nsqd_py.client.blocking.backend import THREADS
 from nsqd_py.client.blocking.consumer import Consumer
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S
 from nsqd_py.runtime.logs.lines import LineWriter
+from nsqd_py.work.batches import BatchCalls, BatchWorkers, Collector
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.handlers import Handler
 from nsqd_py.work.pacing import Pace, TimeLimits
@@ -49,14 +50,21 @@ class HandlerStats(NamedTuple):
     timed_out: int
 
 
-class _Consumed(NamedTuple):
-    """A handler, its consumer, and its calls in this process. `ended` is done when the consumer of an event loop is."""
+@dataclass(eq=False, kw_only=True)
+class _Consumed:
+    """A handler, its consumer, and its calls in this process.
+
+    ended               done when the consumer of an event loop has ended
+    collector, workers  of batches
+    """
 
     handler: Handler
     calls: Calls
     consumer: Consumer
     pace: Pace | None
-    ended: Future[Any] | None
+    ended: Future[Any] | None = None
+    collector: Collector | None = None
+    workers: BatchWorkers | None = None
 
 
 class EventLoop:
@@ -98,7 +106,6 @@ class Running:
         self._loop = EventLoop() if any(handler.is_async for handler in handlers) else None
         self._consumed: list[_Consumed] = []
         self._is_stopping = False
-        self._has_ended = Event()
         self._failure: BaseException | None = None
         if any(handler.time_limit_s is not None for handler in handlers):
             self._limits.start()
@@ -117,18 +124,35 @@ class Running:
     ) -> _Consumed:
         given = {
             **settings,
-            "concurrency": handler.concurrency,
             "max_in_flight": handler.max_in_flight,
             "max_attempts": 0,  # retries and dead letters are those of `Calls`
         }
+        if isinstance(calls, BatchCalls):
+            return self._start_batches(handler, calls, pace, given)
+        given["concurrency"] = handler.concurrency
         if not handler.is_async:
             consumer = Consumer(handler.topic, handler.channel, calls.handle, **given)
             consumer.start()
-            return _Consumed(handler, calls, consumer, pace, None)
+            return _Consumed(handler=handler, calls=calls, consumer=consumer, pace=pace)
         assert self._loop is not None
         in_loop = AsyncConsumer(handler.topic, handler.channel, calls.handle_async, **given)
         self._loop.submit(in_loop.start()).result()
-        return _Consumed(handler, calls, in_loop, pace, self._loop.submit(in_loop.wait()))
+        ended = self._loop.submit(in_loop.wait())
+        return _Consumed(handler=handler, calls=calls, consumer=in_loop, pace=pace, ended=ended)
+
+    def _start_batches(
+        self, handler: Handler, calls: BatchCalls, pace: Pace | None, given: dict[str, Any]
+    ) -> _Consumed:
+        assert handler.batch is not None
+        collector = Collector(handler.batch.most, handler.batch.within_s)
+        submit = self._loop.submit if handler.is_async and self._loop is not None else None
+        workers = BatchWorkers(calls, collector, submit)
+        workers.start(handler.concurrency)
+        consumer = Consumer(handler.topic, handler.channel, batch_handler=collector.put, **given)
+        consumer.start()
+        return _Consumed(
+            handler=handler, calls=calls, consumer=consumer, pace=pace, collector=collector, workers=workers
+        )
 
     # ---- its end
 
@@ -150,6 +174,8 @@ class Running:
         for each in self._consumed:
             if each.pace is not None:
                 each.pace.end()
+            if each.collector is not None:
+                each.collector.hurry()
             each.consumer.begin_to_stop(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -170,6 +196,8 @@ class Running:
 
     def _has_stopped(self, each: _Consumed) -> bool:
         """True if a consumer has ended. Notes the error that ended it."""
+        if each.workers is not None and each.workers.failure is not None:
+            self._note(each, each.workers.failure)
         try:
             if each.ended is None:
                 return each.consumer.wait(0)
@@ -177,12 +205,19 @@ class Running:
                 each.ended.result()
             return each.ended.done()
         except BaseException as error:  # noqa: BLE001 - `failure` has it
-            if self._failure is None:
-                self._failure = error
-                self._log.error("the consumer of %s has ended: %r", each.handler, error)
+            self._note(each, error)
             return True
 
+    def _note(self, each: _Consumed, error: BaseException) -> None:
+        """Remember the first error that ended a consumer."""
+        if self._failure is None:
+            self._failure = error
+            self._log.error("the consumer of %s has ended: %r", each.handler, error)
+
     def _close(self) -> None:
+        for each in self._consumed:
+            if each.collector is not None:
+                each.collector.close()
         self._limits.close()
         if self._loop is not None:
             self._loop.close()
