@@ -18,7 +18,7 @@ _RUNS = re.compile(r"^\[nsq_worker (\d+)\] .* runs as pid (\d+)$", re.MULTILINE)
 _LISTENS = re.compile(r"HTTP: listening on (\S+)")
 
 # `{"id": 1}` is handled; "wait": it waits for the file `go`; "fail", "die", "exit": what happens to its process.
-APP = '''
+APP = """
 import os, sys, time
 from pathlib import Path
 from nsqd_py.work import App, Retry
@@ -49,7 +49,7 @@ def bill(order: dict) -> None:
 @app.handler("mails")
 async def mail(text: str) -> None:
     note(f"mailed {text}")
-'''
+"""
 
 
 class Worker:
@@ -71,7 +71,12 @@ class Worker:
     def run(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-m", "nsq_apps.nsq_worker", *words]
         return subprocess.run(
-            command, cwd=self.folder, env=self.environment, input=stdin, capture_output=True, timeout=STOP_DEADLINE_S
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            timeout=STOP_DEADLINE_S,
         )
 
     # ---- the life of one that goes on

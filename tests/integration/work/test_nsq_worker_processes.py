@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.worker import APP, Worker, is_gone
 
 pytestmark = pytest.mark.ours
+
+
+@pytest.fixture
+def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
+    """The messages of a process that was killed come again soon."""
+    return make_nsqd("--msg-timeout=2s")
 
 
 @pytest.fixture
@@ -33,6 +39,12 @@ def counts(nsqd: NsqdProcess) -> tuple[int, int]:
     """The depth of the channel, and the messages in flight."""
     stats = nsqd.channel_stats("orders", "billing")
     return (stats["depth"], stats["in_flight_count"]) if stats else (-1, -1)
+
+
+def takes_messages(nsqd: NsqdProcess) -> bool:
+    """True if a consumer is ready for a message."""
+    stats = nsqd.channel_stats("orders", "billing")
+    return stats is not None and any(client["ready_count"] for client in stats["clients"])
 
 
 def wait_for_counts(nsqd: NsqdProcess, depth: int, in_flight: int) -> None:
@@ -60,6 +72,7 @@ def test_one_signal_finishes_what_runs(worker: Worker, nsqd: NsqdProcess, number
     worker.wait_for_note("began 1")
     worker.signal(number)
     worker.wait_for_log("stopping: what runs has 25 s to finish")
+    wait_until(lambda: not takes_messages(nsqd), what="the consumers to stop")
     order(nsqd, 2)
     (worker.folder / "go").touch()
     assert worker.wait() == 0
@@ -179,7 +192,11 @@ BAD_APPS = {
     ),
     "a syntax error": ("shop:app", "app = (\n", "SyntaxError: '(' was never closed (line 1 of "),
     "a missing package": ("shop:app", "import not_there\n", "No module named 'not_there' (line 1 of "),
-    "an error": ("shop:app", "app = None.x\n", "AttributeError: 'NoneType' object has no attribute 'x' (line 1 of "),
+    "an error": (
+        "shop:app",
+        "app = None.x\n",
+        "AttributeError: 'NoneType' object has no attribute 'x' (line 1 of ",
+    ),
     "an exit": ("shop:app", "raise SystemExit(3)\n", "SystemExit: 3 (line 1 of "),
 }
 

@@ -18,16 +18,12 @@ _READ_BYTES = 256 * 1024
 
 
 class ChildSettings(NamedTuple):
-    """What every child gets on its command line, as JSON.
-
-    has_durations  it measures the calls of handlers, for /metrics: 1 us each
-    """
+    """What every child gets on its command line, as JSON."""
 
     stop_timeout_s: float
     log_level: int
     log_format: str
     log_prefix: str
-    has_durations: bool
 
 
 class Child:

@@ -49,11 +49,7 @@ def _supervise(task: Task, options: WorkerOptions, log: Log) -> int:
     from nsq_tools.worker.supervisor import Supervisor
 
     settings = ChildSettings(
-        options.stop_timeout_ns / SECOND_NS,
-        options.log_level,
-        options.log_format,
-        options.log_prefix,
-        has_durations=bool(options.health_address),
+        options.stop_timeout_ns / SECOND_NS, options.log_level, options.log_format, options.log_prefix
     )
     supervisor = Supervisor(task.app, options.processes, settings, log, reloads=options.reload)
     if options.health_address:
