@@ -6,11 +6,10 @@ come back, by their column `applied_at`.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +45,7 @@ class Once:
         def bill(order: Order, connection: sqlite3.Connection) -> None: ...
 
     The handler must work with the connection that it gets, and neither commit nor roll back. A parameter gets it whose name
-    is `connection`, or whose annotation is a class of this name, or `AsyncConnection`.
+    is `connection`, or whose annotation is a class `Connection`.
     """
 
     def __init__(
@@ -56,8 +55,7 @@ class Once:
         table: str = "nsqd_py_applied",
     ) -> None:
         """
-        connect  returns a new connection of sqlite3 or psycopg, and for coroutine functions an AsyncConnection of psycopg,
-                 or an awaitable of one. It is called once in each thread that runs handlers
+        connect  returns a new connection of sqlite3 or psycopg. It is called once in each thread that runs handlers
         key      returns the id that the publisher gave to a value. Without it, the id of the message: a publisher that
                  repeats a publish, because it did not get the answer, makes a second one
         table    is created if it does not exist
@@ -72,7 +70,6 @@ class Once:
         self._key = key
         self._table = table
         self._of_thread = threading.local()
-        self._free: list[tuple[asyncio.AbstractEventLoop, Any]] = []
 
     def _row(self, handler: Handler, given: Given) -> tuple[str, str]:
         """Return what names the message in the table. The channel: another handler of the message is another effect."""
@@ -81,8 +78,6 @@ class Once:
         else:  # a dead letter that was published again has the id of its first message in its headers
             message_id = given.headers.get("id", given.message.id.decode("latin-1"))
         return f"{handler.topic}/{handler.channel}", message_id
-
-    # ---- in a thread
 
     def apply(self, handler: Handler, given: Given, call: Callable[[Given], Any]) -> Any:
         """Return the result of the call, whose effect is committed. Raises Drop if the message was applied before."""
@@ -129,45 +124,6 @@ class Once:
         is_usable = not connection.closed if _is_postgresql(connection) else _is_open(connection)
         if not is_usable:
             del self._of_thread.pid
-
-    # ---- in an event loop
-
-    async def apply_async(
-        self, handler: Handler, given: Given, call: Callable[[Given], Awaitable[Any]]
-    ) -> Any:
-        """Do as `apply`, with a coroutine function and an AsyncConnection of psycopg."""
-        row = self._row(handler, given)
-        loop = asyncio.get_running_loop()
-        connection = await self._free_connection(loop)
-        try:
-            async with connection.transaction():
-                cursor = await connection.execute(_POSTGRESQL_INSERT.format(self._table), row)
-                if not cursor.rowcount:
-                    raise Drop(_APPLIED)
-                return await call(given._replace(connection=connection))
-        finally:
-            if not connection.closed:
-                self._free.append((loop, connection))
-
-    async def _free_connection(self, loop: asyncio.AbstractEventLoop) -> Any:
-        while self._free:
-            its_loop, connection = self._free.pop()
-            if its_loop is loop:
-                return connection
-        connection = self._connect()
-        if hasattr(connection, "__await__"):
-            connection = await connection
-        if "AsyncConnection" not in [kind.__name__ for kind in type(connection).__mro__]:
-            raise BadClientOption(
-                f"a coroutine function needs an AsyncConnection of psycopg, and connect returned {connection!r}: "
-                "make it a plain function, or return an AsyncConnection"
-            )
-        async with connection.transaction():
-            cursor = await connection.execute(_FIND_TABLE, (self._table,))
-            if (await cursor.fetchone())[0] is None:
-                await connection.execute(_LOCK)
-                await connection.execute(_POSTGRESQL_TABLE.format(self._table))
-        return connection
 
 
 def _is_postgresql(connection: Any) -> bool:

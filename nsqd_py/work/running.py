@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from nsqd_py.client.aio import Consumer as AsyncConsumer
 from nsqd_py.client.blocking.backend import THREADS
 from nsqd_py.client.blocking.consumer import Consumer
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S
+from nsqd_py.client.message import Message
 from nsqd_py.runtime.logs.lines import LineWriter
-from nsqd_py.work.batches import BatchCalls, BatchWorkers, Collector
+from nsqd_py.work.batches import Collector
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.handlers import Handler
 from nsqd_py.work.pacing import Pace, TimeLimits
@@ -50,21 +50,20 @@ class HandlerStats(NamedTuple):
     timed_out: int
 
 
-@dataclass(eq=False, kw_only=True)
-class _Consumed:
+class _Consumed(NamedTuple):
     """A handler, its consumer, and its calls in this process.
 
-    ended               done when the consumer of an event loop has ended
-    collector, workers  of batches
+    pace       the rate of its calls, if it has one
+    collector  of batches
+    ended      done when the consumer of an event loop has ended
     """
 
     handler: Handler
     calls: Calls
     consumer: Consumer
     pace: Pace | None
-    ended: Future[Any] | None = None
     collector: Collector | None = None
-    workers: BatchWorkers | None = None
+    ended: Future[Any] | None = None
 
 
 class EventLoop:
@@ -122,37 +121,30 @@ class Running:
     def _start(
         self, handler: Handler, calls: Calls, pace: Pace | None, settings: dict[str, Any]
     ) -> _Consumed:
-        given = {
-            **settings,
-            "max_in_flight": handler.max_in_flight,
-            "max_attempts": 0,  # retries and dead letters are those of `Calls`
-        }
-        if isinstance(calls, BatchCalls):
-            return self._start_batches(handler, calls, pace, given)
+        # Retries and dead letters are those of `Calls`.
+        given = {**settings, "max_in_flight": handler.max_in_flight, "max_attempts": 0}
+        if handler.batch is not None:
+            collector = Collector(handler.batch.most, handler.batch.within_s)
+            collector.start(
+                handler.concurrency, self._handle_in_loop(calls) if handler.is_async else calls.handle_all
+            )
+            consumer = Consumer(handler.topic, handler.channel, batch_handler=collector.put, **given)
+            consumer.start()
+            return _Consumed(handler, calls, consumer, pace, collector)
         given["concurrency"] = handler.concurrency
-        if not handler.is_async:
+        if self._loop is None or not handler.is_async:
             consumer = Consumer(handler.topic, handler.channel, calls.handle, **given)
             consumer.start()
-            return _Consumed(handler=handler, calls=calls, consumer=consumer, pace=pace)
-        assert self._loop is not None
+            return _Consumed(handler, calls, consumer, pace)
         in_loop = AsyncConsumer(handler.topic, handler.channel, calls.handle_async, **given)
         self._loop.submit(in_loop.start()).result()
-        ended = self._loop.submit(in_loop.wait())
-        return _Consumed(handler=handler, calls=calls, consumer=in_loop, pace=pace, ended=ended)
+        return _Consumed(handler, calls, in_loop, pace, ended=self._loop.submit(in_loop.wait()))
 
-    def _start_batches(
-        self, handler: Handler, calls: BatchCalls, pace: Pace | None, given: dict[str, Any]
-    ) -> _Consumed:
-        assert handler.batch is not None
-        collector = Collector(handler.batch.most, handler.batch.within_s)
-        submit = self._loop.submit if handler.is_async and self._loop is not None else None
-        workers = BatchWorkers(calls, collector, submit)
-        workers.start(handler.concurrency)
-        consumer = Consumer(handler.topic, handler.channel, batch_handler=collector.put, **given)
-        consumer.start()
-        return _Consumed(
-            handler=handler, calls=calls, consumer=consumer, pace=pace, collector=collector, workers=workers
-        )
+    def _handle_in_loop(self, calls: Calls) -> Callable[[list[Message]], None]:
+        """Return what lets the event loop handle a batch, and waits for that."""
+        loop = self._loop
+        assert loop is not None
+        return lambda messages: loop.submit(calls.handle_all_async(messages)).result()
 
     # ---- its end
 
@@ -196,8 +188,8 @@ class Running:
 
     def _has_stopped(self, each: _Consumed) -> bool:
         """True if a consumer has ended. Notes the error that ended it."""
-        if each.workers is not None and each.workers.failure is not None:
-            self._note(each, each.workers.failure)
+        if each.collector is not None and each.collector.failure is not None:
+            self._note(each, each.collector.failure)
         try:
             if each.ended is None:
                 return each.consumer.wait(0)
@@ -241,20 +233,11 @@ class Running:
 
 
 def _stats(each: _Consumed) -> HandlerStats:
-    of_consumer = each.consumer.stats()
+    handler = each.handler
     counts = each.calls.counts
+    stats = each.consumer.stats()
     return HandlerStats(
-        name=each.handler.name,
-        topic=each.handler.topic,
-        channel=each.handler.channel,
-        is_running=each.consumer.running,
-        connections=len(of_consumer.connections),
-        received=of_consumer.received,
-        finished=of_consumer.finished,
-        requeued=of_consumer.requeued,
-        in_flight=of_consumer.in_flight,
-        retried=counts.retried,
-        dead=counts.dead,
-        dropped=counts.dropped,
-        timed_out=counts.timed_out,
+        *(handler.name, handler.topic, handler.channel, each.consumer.running, len(stats.connections)),
+        *(stats.received, stats.finished, stats.requeued, stats.in_flight),
+        *(counts.retried, counts.dead, counts.dropped, counts.timed_out),
     )
