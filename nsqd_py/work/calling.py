@@ -1,0 +1,323 @@
+"""The calls of one handler: their rate, their time limit, middleware, decoding, and the answers to their messages."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from nsqd_py.client.callables import check_handler_result
+from nsqd_py.client.message import Message
+from nsqd_py.protocol.envelope import MAGIC, unwrap
+from nsqd_py.runtime.logs.lines import LineWriter
+from nsqd_py.work.dead_letters import Store, dead_letter, describe
+from nsqd_py.work.handlers import Given, Handler, Headers
+from nsqd_py.work.middleware import Call, Middleware
+from nsqd_py.work.outcomes import (
+    BatchFailed,
+    DeadLetter,
+    Dropped,
+    Outcome,
+    RequeueAfter,
+    TimeLimitExceeded,
+    Undecodable,
+    decide,
+)
+from nsqd_py.work.pacing import Pace, TimeLimits
+
+ENDINGS = (SystemExit, KeyboardInterrupt)  # after its messages are answered, such an error ends the consumer
+_WITHOUT_TRACE = (Undecodable, TimeLimitExceeded)  # the stack says nothing about them
+
+
+@dataclass(eq=False)
+class Counts:
+    """How many messages of a handler were not simply finished.
+
+    retried    failed, and come again
+    dead       moved to the dead letters
+    dropped    finished because the handler raised `Drop`
+    timed_out  calls over their time limit
+    """
+
+    retried: int = 0
+    dead: int = 0
+    dropped: int = 0
+    timed_out: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def add(self, name: str) -> None:
+        with self.lock:
+            setattr(self, name, getattr(self, name) + 1)
+
+
+class Calls:
+    """The calls of one handler in one process. A call is for one message, or for those of a batch.
+
+    store         publishes dead letters
+    pace, limits  the rate of the calls, if they have one; what watches the time limits of those in threads
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        store: Store,
+        log: LineWriter,
+        limits: TimeLimits,
+        pace: Pace | None = None,
+        middleware: Sequence[Middleware] = (),
+        chance: Callable[[], float] = random.random,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.handler = handler
+        self.counts = Counts()
+        self._store = store
+        self._log = log
+        self._limits = limits
+        self._pace = pace
+        self._middleware = tuple(reversed(middleware))
+        self._chance = chance
+        self._clock_ns = clock_ns
+
+    # ---- in a thread
+
+    def handle(self, message: Message) -> None:
+        """Call the handler, and answer the message unless that succeeds: then the consumer finishes it.
+
+        Raises SystemExit and KeyboardInterrupt of the handler, after the answer.
+        """
+        self.handle_all([message])
+
+    def handle_all(self, messages: list[Message]) -> None:
+        """Do as `handle`, with the messages of one call."""
+        if self._pace is not None and not self._pace.wait():
+            return_all(messages)
+            return
+        bodies = [message.body for message in messages]
+        limit_s = self.handler.time_limit_s
+        limited = None
+        if limit_s is not None:
+            limited = self._limits.begin(limit_s, lambda: self.fail(messages, bodies, self._over_limit()))
+        try:
+            self.call(messages, bodies)
+        except BaseException as error:
+            if limited is None or self._limits.end(limited):
+                self.fail(messages, bodies, error)
+            else:
+                self._log.warning(
+                    "%s raised after its time limit, for %s: %r", self.handler, messages[0], error
+                )
+            if isinstance(error, ENDINGS):
+                raise
+        else:
+            if limited is not None and not self._limits.end(limited):
+                self._log.warning("%s returned after its time limit, for %s", self.handler, messages[0])
+
+    def call(self, messages: list[Message], bodies: list[bytes]) -> None:
+        """Call the function within the middleware. `bodies` are those that came.
+
+        Raises what the function raises, Undecodable, and BatchFailed if that is so for some messages of a batch.
+        """
+        if not self._middleware:
+            self._call_function(messages, bodies)
+            return
+        call = Call(self.handler, messages, partial(self._call_function, messages, bodies))
+        for middleware in self._middleware:
+            call = Call(self.handler, messages, partial(middleware.around, messages[0], call))
+        call()
+
+    def _call_function(self, messages: list[Message], bodies: list[bytes]) -> None:
+        handler = self.handler
+        given, undecodable = self._open(messages, bodies)
+        try:
+            result = handler.once.apply(handler, given, self._pass) if handler.once else self._pass(given)
+        except Exception as error:
+            raise_merged(undecodable, len(messages), error)
+            raise
+        if undecodable:
+            raise BatchFailed(undecodable)
+        if result is not None:
+            check_handler_result(handler.function, result)
+
+    # ---- in an event loop
+
+    async def handle_async(self, message: Message) -> None:
+        """Do as `handle`, with a coroutine function."""
+        await self.handle_all_async([message])
+
+    async def handle_all_async(self, messages: list[Message]) -> None:
+        """Do as `handle_all`, with a coroutine function."""
+        if self._pace is not None and not await self._pace.wait_async():
+            return_all(messages)
+            return
+        bodies = [message.body for message in messages]
+        try:
+            await self.call_async(messages, bodies)
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # by a stop: the consumer returns the message
+            self.fail(messages, bodies, error)
+            if isinstance(error, ENDINGS):
+                raise
+
+    async def call_async(self, messages: list[Message], bodies: list[bytes]) -> None:
+        """Do as `call`, with a coroutine function."""
+        if not self._middleware:
+            await self._await_function(messages, bodies)
+            return
+        call = Call(self.handler, messages, partial(self._await_function, messages, bodies))
+        for middleware in self._middleware:
+            call = Call(self.handler, messages, partial(middleware.around_async, messages[0], call))
+        await call()
+
+    async def _await_function(self, messages: list[Message], bodies: list[bytes]) -> None:
+        given, undecodable = self._open(messages, bodies)
+        try:
+            if self.handler.time_limit_s is None:
+                await self._pass(given)
+            else:
+                await self._await_within_limit(given)
+        except Exception as error:
+            raise_merged(undecodable, len(messages), error)
+            raise
+        if undecodable:
+            raise BatchFailed(undecodable)
+
+    async def _await_within_limit(self, given: Given) -> None:
+        scope = asyncio.timeout(self.handler.time_limit_s)
+        try:
+            async with scope:
+                await self._pass(given)
+        except TimeoutError:
+            if scope.expired():
+                raise self._over_limit() from None
+            raise
+
+    # ---- what a call passes
+
+    def _pass(self, given: Given) -> Any:
+        """Call the function with what its parameters ask for."""
+        return self.handler.function(**{name: given[role] for name, role in self.handler.roles.items()})
+
+    def _open(self, messages: list[Message], bodies: list[bytes]) -> tuple[Given, dict[int, BaseException]]:
+        """Return what a call passes, and the errors of messages of a batch that cannot be decoded. Raises Undecodable."""
+        if self.handler.batch is None:
+            return self._open_one(messages[0], bodies[0]), {}
+        opened: list[Given] = []
+        errors: dict[int, BaseException] = {}
+        for index, message in enumerate(messages):
+            try:
+                opened.append(self._open_one(message, bodies[index]))
+            except Undecodable as error:
+                errors[index] = error
+        if not opened:
+            raise BatchFailed(errors)
+        values = [given.value for given in opened]
+        return Given(values, [given.message for given in opened], [given.headers for given in opened]), errors
+
+    def _open_one(self, message: Message, body: bytes) -> Given:
+        headers = Headers()
+        if body.startswith(MAGIC):
+            message.body, found = unwrap(body)
+            headers.update(found)
+        decode = self.handler.decode
+        if decode is None:
+            return Given(None, message, headers)
+        try:
+            return Given(decode(message.body), message, headers)
+        except Exception as error:
+            raise Undecodable(f"the body is not what {self.handler} takes: {describe(error)}") from error
+
+    # ---- answers
+
+    def _over_limit(self) -> TimeLimitExceeded:
+        self.counts.add("timed_out")
+        return TimeLimitExceeded(
+            f"{self.handler} took longer than its time_limit_s, {self.handler.time_limit_s}"
+        )
+
+    def fail(self, messages: list[Message], bodies: list[bytes], error: BaseException) -> None:
+        """Decide what becomes of the messages of a call that raised this error, and do it."""
+        if isinstance(error, BatchFailed):
+            errors: dict[int, BaseException] = error.errors
+        else:
+            errors = dict.fromkeys(range(len(messages)), error)
+        logged: BaseException | None = None
+        for index, each in errors.items():
+            message = messages[index]
+            outcome = decide(each, message.attempts, self.handler.retry, self._chance)
+            if outcome.error is not None:
+                self._log_error(message, each, has_trace=each is not logged)
+                logged = each
+            self.answer(message, bodies[index], outcome)
+
+    def _log_error(self, message: Message, error: BaseException, *, has_trace: bool) -> None:
+        write = (
+            self._log.exception if has_trace and not isinstance(error, _WITHOUT_TRACE) else self._log.error
+        )
+        write("%s failed on %s, attempt %d: %s", self.handler, message, message.attempts, describe(error))
+
+    def answer(self, message: Message, body: bytes, outcome: Outcome) -> None:
+        """Requeue, bury or finish a message, unless the handler has answered or detached it."""
+        if message.is_answered or message.is_detached:
+            return
+        if isinstance(outcome, RequeueAfter):
+            if outcome.error is not None:
+                self.counts.add("retried")
+            message.requeue(min(outcome.delay_s, self.handler.longest_defer_s), backoff=False)
+        elif isinstance(outcome, DeadLetter):
+            self._bury(message, body, outcome.error)
+        elif isinstance(outcome, Dropped):
+            self.counts.add("dropped")
+            self._log.info("%s dropped %s: %s", self.handler, message, outcome.reason)
+            message.finish()
+
+    def _bury(self, message: Message, body: bytes, error: BaseException) -> None:
+        """Publish a dead letter. The message is finished once that is stored, and comes again if it is not."""
+        topic, letter = dead_letter(self.handler, message, body, error, self._clock_ns())
+        if topic == message.topic:
+            self._log.error("%s comes again: %s is a topic of dead letters, and has none", message, topic)
+            message.requeue(self.handler.retry.most_s, backoff=False)
+            return
+        message.detach()
+        try:
+            self._store.publish_soon(topic, letter, partial(self._buried, message, topic))
+        except Exception as refused:  # noqa: BLE001 - whatever it is, the message comes again
+            self._buried(message, topic, refused)
+
+    def _buried(self, message: Message, topic: str, error: Exception | None) -> None:
+        if error is None:
+            self.counts.add("dead")
+            self._log.error("%s is a dead letter now, in %s", message, topic)
+            message.finish()
+            return
+        self._log.error("%s comes again: no dead letter was stored in %s: %s", message, topic, error)
+        delay_s = self.handler.retry.delay_s(message.attempts, self._chance())
+        message.requeue(delay_s, backoff=False)
+
+
+def return_all(messages: list[Message]) -> None:
+    """Let the server deliver messages again at once: no call has begun."""
+    for message in messages:
+        message.requeue(0, backoff=False)
+
+
+def raise_merged(undecodable: dict[int, BaseException], count: int, error: Exception) -> None:
+    """Raise BatchFailed with the errors of a batch of `count` messages by their indexes, if they differ.
+
+    A BatchFailed of a handler has indexes of the values that it got: those of messages that could be decoded.
+    """
+    if not undecodable and not isinstance(error, BatchFailed):
+        return
+    indexes = [index for index in range(count) if index not in undecodable]
+    if isinstance(error, BatchFailed):
+        errors = {indexes[index]: each for index, each in error.errors.items()}
+    else:
+        errors = dict.fromkeys(indexes, error)
+    raise BatchFailed({**undecodable, **errors}) from error

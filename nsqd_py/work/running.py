@@ -1,0 +1,243 @@
+"""The consumers of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, NamedTuple, Self
+
+from nsqd_py.client.aio import Consumer as AsyncConsumer
+from nsqd_py.client.blocking.backend import THREADS
+from nsqd_py.client.blocking.consumer import Consumer
+from nsqd_py.client.consuming.base import STOP_TIMEOUT_S
+from nsqd_py.client.message import Message
+from nsqd_py.runtime.logs.lines import LineWriter
+from nsqd_py.work.batches import Collector
+from nsqd_py.work.calling import Calls
+from nsqd_py.work.handlers import Handler
+from nsqd_py.work.pacing import Pace, TimeLimits
+
+_POLL_S = 0.1  # how often `wait` looks at the consumers
+
+
+class HandlerStats(NamedTuple):
+    """What one handler has done in this process, and what it does now.
+
+    is_running                     its consumer has not ended
+    connections                    how many nsqds it is connected to
+    received, finished, requeued   messages, as the consumer counts them
+    in_flight                      messages received and not answered yet
+    retried                        calls that failed, whose messages come again
+    dead, dropped                  messages moved to the dead letters, and dropped. They count as finished too
+    timed_out                      calls over their time limit
+    """
+
+    name: str
+    topic: str
+    channel: str
+    is_running: bool
+    connections: int
+    received: int
+    finished: int
+    requeued: int
+    in_flight: int
+    retried: int
+    dead: int
+    dropped: int
+    timed_out: int
+
+
+class _Consumed(NamedTuple):
+    """A handler, its consumer, and its calls in this process.
+
+    pace       the rate of its calls, if it has one
+    collector  of batches
+    ended      done when the consumer of an event loop has ended
+    """
+
+    handler: Handler
+    calls: Calls
+    consumer: Consumer
+    pace: Pace | None
+    collector: Collector | None = None
+    ended: Future[Any] | None = None
+
+
+class EventLoop:
+    """An event loop in a thread, for coroutine functions."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        THREADS.spawn("nsqd-py event loop", self._run)
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    def submit(self, coroutine: Any) -> Future[Any]:
+        """Run the coroutine in the loop. Return the future of its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def close(self) -> None:
+        with suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+class Running:
+    """The consumers of the handlers of an app, in this process. `App.start` makes it.
+
+    They stop when one of them ends for good, that is by an error of itself and not of a handler, or by `sys.exit()` in one.
+    """
+
+    def __init__(
+        self,
+        handlers: Sequence[Handler],
+        make_calls: Callable[[Handler, Pace | None, TimeLimits], Calls],
+        settings: dict[str, Any],
+        log: LineWriter,
+    ) -> None:
+        """Start a consumer for each handler, with these settings. Raises as `Consumer`."""
+        self._log = log
+        self._limits = TimeLimits()
+        self._loop = EventLoop() if any(handler.is_async for handler in handlers) else None
+        self._consumed: list[_Consumed] = []
+        self._is_stopping = False
+        self._failure: BaseException | None = None
+        if any(handler.time_limit_s is not None for handler in handlers):
+            self._limits.start()
+        try:
+            for handler in handlers:
+                pace = None if handler.rate is None else Pace(handler.rate)
+                calls = make_calls(handler, pace, self._limits)
+                self._consumed.append(self._start(handler, calls, pace, settings))
+        except BaseException:
+            self.begin_to_stop(0)
+            self.wait(0)
+            raise
+
+    def _start(
+        self, handler: Handler, calls: Calls, pace: Pace | None, settings: dict[str, Any]
+    ) -> _Consumed:
+        # Retries and dead letters are those of `Calls`.
+        given = {**settings, "max_in_flight": handler.max_in_flight, "max_attempts": 0}
+        if handler.batch is not None:
+            collector = Collector(handler.batch.most, handler.batch.within_s)
+            collector.start(
+                handler.concurrency, self._handle_in_loop(calls) if handler.is_async else calls.handle_all
+            )
+            consumer = Consumer(handler.topic, handler.channel, batch_handler=collector.put, **given)
+            consumer.start()
+            return _Consumed(handler, calls, consumer, pace, collector)
+        given["concurrency"] = handler.concurrency
+        if self._loop is None or not handler.is_async:
+            consumer = Consumer(handler.topic, handler.channel, calls.handle, **given)
+            consumer.start()
+            return _Consumed(handler, calls, consumer, pace)
+        in_loop = AsyncConsumer(handler.topic, handler.channel, calls.handle_async, **given)
+        self._loop.submit(in_loop.start()).result()
+        return _Consumed(handler, calls, in_loop, pace, ended=self._loop.submit(in_loop.wait()))
+
+    def _handle_in_loop(self, calls: Calls) -> Callable[[list[Message]], None]:
+        """Return what lets the event loop handle a batch, and waits for that."""
+        loop = self._loop
+        assert loop is not None
+        return lambda messages: loop.submit(calls.handle_all_async(messages)).result()
+
+    # ---- its end
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that ended a consumer for good, or None."""
+        return self._failure
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
+    def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Request no more messages, and end when those in flight are answered, or after `timeout_s`. Returns at once.
+
+        A call with 0 gives back what runs, at once. Signal handlers may call this.
+        """
+        self._is_stopping = True
+        for each in self._consumed:
+            if each.pace is not None:
+                each.pace.end()
+            if each.collector is not None:
+                each.collector.hurry()
+            each.consumer.begin_to_stop(timeout_s)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until all consumers have ended. Return False after the time-out. `failure` says if one ended for good."""
+        ends_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._find_running():
+            if self._failure is not None and not self._is_stopping:
+                self.begin_to_stop()
+            if ends_s is not None and time.monotonic() >= ends_s:
+                return False
+            time.sleep(_POLL_S)
+        self._close()
+        return True
+
+    def _find_running(self) -> list[_Consumed]:
+        """Return the handlers whose consumers have not ended."""
+        return [each for each in self._consumed if not self._has_stopped(each)]
+
+    def _has_stopped(self, each: _Consumed) -> bool:
+        """True if a consumer has ended. Notes the error that ended it."""
+        if each.collector is not None and each.collector.failure is not None:
+            self._note(each, each.collector.failure)
+        try:
+            if each.ended is None:
+                return each.consumer.wait(0)
+            if each.ended.done():
+                each.ended.result()
+            return each.ended.done()
+        except BaseException as error:  # noqa: BLE001 - `failure` has it
+            self._note(each, error)
+            return True
+
+    def _note(self, each: _Consumed, error: BaseException) -> None:
+        """Remember the first error that ended a consumer."""
+        if self._failure is None:
+            self._failure = error
+            self._log.error("the consumer of %s has ended: %r", each.handler, error)
+
+    def _close(self) -> None:
+        for each in self._consumed:
+            if each.collector is not None:
+                each.collector.close()
+        self._limits.close()
+        if self._loop is not None:
+            self._loop.close()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Begin to stop, and wait for the end."""
+        self.begin_to_stop(timeout_s)
+        self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    # ---- how it stands
+
+    def stats(self) -> list[HandlerStats]:
+        """Return the statistics of each handler."""
+        return [_stats(each) for each in self._consumed]
+
+
+def _stats(each: _Consumed) -> HandlerStats:
+    handler = each.handler
+    counts = each.calls.counts
+    stats = each.consumer.stats()
+    return HandlerStats(
+        *(handler.name, handler.topic, handler.channel, each.consumer.running, len(stats.connections)),
+        *(stats.received, stats.finished, stats.requeued, stats.in_flight),
+        *(counts.retried, counts.dead, counts.dropped, counts.timed_out),
+    )
