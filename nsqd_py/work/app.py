@@ -40,6 +40,7 @@ class App:
     """Handlers of topics, and publishing to topics.
 
     handlers  the declared handlers, in order
+    clock     the time in seconds since the epoch
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class App:
         self.handlers: list[Handler] = []
         self.longest_defer_s = longest_defer_s
         self.middleware = tuple(middleware)
+        self.clock: Callable[[], float] = time.time
         self.log = _log_of(log)
         self._settings: dict[str, Any] = {
             "nsqd_tcp_addresses": nsqd_tcp_addresses,
@@ -190,7 +192,7 @@ class App:
         elif defer_s:
             raise BadClientOption("give defer_s or at, not both")
         else:
-            delay_s = max(0.0, at.timestamp() - time.time())
+            delay_s = max(0.0, at.timestamp() - self.clock())
         if delay_s > self.longest_defer_s:
             raise BadClientOption(
                 f"a delay is at most longest_defer_s, {self.longest_defer_s}, got {delay_s}"

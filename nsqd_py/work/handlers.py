@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,7 @@ from nsqd_py.work.values import BadAnnotation, Decoder, decoder_of
 _LISTS = (list, Sequence)
 _MESSAGE_NAME = "message"
 _CONNECTION_NAME = "connection"
+_HANDLER = "nsqd_py_handler"  # the attribute of a declared function
 
 
 class BadHandler(BadClientOption, TypeError):
@@ -108,6 +110,8 @@ class Handler:
         if self.once is not None and (self.batch is not None or self.is_async):
             self.refuse("once needs a plain function without batch: make it one, or insert the ids yourself")
         self._read_parameters()
+        with suppress(AttributeError):  # a bound method has no attributes
+            setattr(self.function, _HANDLER, self)
 
     def __str__(self) -> str:
         return f"{self.name} of {self.topic}/{self.channel}"
@@ -177,3 +181,11 @@ class Handler:
             return decoder_of(annotation)
         except BadAnnotation as error:
             self.refuse(f"the parameter {name}: {error}")
+
+
+def handler_of(declared: Handler | Callable[..., Any]) -> Handler:
+    """Return the handler as which a function was declared last. Raises BadHandler if it was not."""
+    found = declared if isinstance(declared, Handler) else getattr(declared, _HANDLER, None)
+    if found is None:
+        raise BadHandler(f"{name_of(declared)} is no handler: decorate it with @app.handler(topic)")
+    return found
