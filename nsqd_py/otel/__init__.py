@@ -7,7 +7,7 @@ It needs `pip install 'nsqd-py[otel]'`.
 instrumentation  `Instrumentation`, which a program calls
 producers        producers whose publishes have spans
 operation        one publish, or one handled message: its span and its metrics
-envelope         the envelope around a body                            pure
+envelope         the old place of `nsqd_py.protocol.envelope`          pure
 """
 
 from nsqd_py.otel.instrumentation import Instrumentation

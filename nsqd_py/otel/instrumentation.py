@@ -16,7 +16,6 @@ from opentelemetry.util.types import AttributeValue
 
 from nsqd_py.client.callables import is_coroutine_function
 from nsqd_py.client.message import Message, MessageBatch
-from nsqd_py.otel.envelope import MAGIC, unwrap, wrap
 from nsqd_py.otel.operation import (
     BATCH_COUNT,
     BODY_SIZE,
@@ -27,6 +26,7 @@ from nsqd_py.otel.operation import (
     message_attributes,
 )
 from nsqd_py.otel.producers import AsyncTracedProducer, TracedProducer
+from nsqd_py.protocol.envelope import MAGIC, unwrap, wrap
 from nsqd_py.version import PROJECT_VERSION
 
 _SCOPE = "nsqd_py.otel"

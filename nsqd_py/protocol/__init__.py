@@ -14,7 +14,8 @@ incoming        turns bytes into messages, responses and errors
 Both
 batch           messages as they were published, in one piece of memory
 message_ids     the ids of messages, and what generates them
-names           valid names of topics and channels
+names           valid names of topics and channels, and of topics of dead letters
+envelope        headers around a body
 wrong_port      error messages for a connection to the wrong port
 
 Nothing here imports gevent, opens a file or reads a clock, so that any process can use it.

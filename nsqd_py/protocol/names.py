@@ -7,6 +7,7 @@ import re
 EPHEMERAL_SUFFIX = "#ephemeral"
 MAX_NAME_LENGTH = 64
 
+_DEAD_LETTERS_SUFFIX = ".dead"
 _NAME = re.compile(rb"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
 _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
@@ -19,6 +20,18 @@ def is_valid_name(name: bytes) -> bool:
 def is_ephemeral(name: str) -> bool:
     """True for a topic or channel that is in memory only, and is deleted with its last user."""
     return name.endswith(EPHEMERAL_SUFFIX)
+
+
+def dead_letter_topic(topic: str) -> str:
+    """Return the topic that receives a topic's dead letters: `<topic>.dead`, cut to the longest valid name.
+
+    A dead letter topic keeps its own dead letters: the result is the topic itself.
+    """
+    bare = topic.removesuffix(EPHEMERAL_SUFFIX)
+    if bare.endswith(_DEAD_LETTERS_SUFFIX):
+        return topic
+    suffix = _DEAD_LETTERS_SUFFIX + topic[len(bare) :]
+    return bare[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 
 def quote(name: bytes) -> str:

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable, runs_of_entries
+from nsqd_py.protocol import names
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.frames import hex_ids
-from nsqd_py.protocol.names import EPHEMERAL_SUFFIX, MAX_NAME_LENGTH
 from nsqd_py.runtime.iteration_end import IterationEnd
 
 MOST_REMEMBERED = 100
-_SUFFIX = ".dead"
 
 
 # ---- the policy of a topic
@@ -62,17 +61,8 @@ def takes_dead_letters(options: Any, topic: str) -> bool:
 
 
 def dead_letter_topic(topic: str, given: str) -> str:
-    """Return the topic that receives a topic's dead letters: `given`, or `<topic>.dead`, cut to the longest valid name.
-
-    A dead letter topic keeps its own dead letters: the result is the topic itself.
-    """
-    if given:
-        return given
-    bare = topic.removesuffix(EPHEMERAL_SUFFIX)
-    if bare.endswith(_SUFFIX):
-        return topic
-    suffix = _SUFFIX + topic[len(bare) :]
-    return bare[: MAX_NAME_LENGTH - len(suffix)] + suffix
+    """Return the topic that receives a topic's dead letters: `given`, or that of `names.dead_letter_topic`."""
+    return given or names.dead_letter_topic(topic)
 
 
 # ---- moving dead letters

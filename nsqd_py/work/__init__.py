@@ -1,0 +1,82 @@
+"""Handlers that get their work from nsqd: values instead of bodies, retries, dead letters, time limits.
+
+    from nsqd_py.work import App, Retry
+
+    app = App(nsqd_tcp_addresses=["127.0.0.1:4150"])
+
+    @app.handler("orders", channel="billing", concurrency=8, retry=Retry(attempts=6))
+    def bill(order: Order) -> None: ...
+
+    app.publish("orders", Order(id=1), defer_s=3 * 3600)
+
+Nothing else imports this room, but the command nsq-worker and `nsqd_py.django`. The files, in the order in which a
+message meets them:
+
+app           `App`: the handlers that were declared, and publishing
+handlers      `Handler`: one declared function, and what its calls pass to it
+running       `Running`: the consumers of one process
+batches       messages that are collected for one call
+calling       one call of a handler: rate, middleware, time limit, decoding
+values        bodies as values, by the annotation of a parameter
+once          `Once`: the id of a message and its work in one transaction
+middleware    what runs around each call: tracing, metrics, connections of Django, reports of errors
+outcomes      what becomes of a message after its call                          pure
+dead_letters  the messages that are given up, with their errors
+testing       handlers without a server
+
+Threads
+Calls.counts           any thread that calls the handler, under `Counts.lock`
+TimeLimits._running    each thread that runs a handler adds and removes its own call, and the thread of the limits removes
+                       calls that are over their limit: one `dict.pop` decides which of the two answers the message
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nsqd_py.client.message import Message as Message
+    from nsqd_py.client.message import Requeue as Requeue
+    from nsqd_py.work.app import App as App
+    from nsqd_py.work.batches import Batch as Batch
+    from nsqd_py.work.batches import BatchFailed as BatchFailed
+    from nsqd_py.work.handlers import BadHandler as BadHandler
+    from nsqd_py.work.handlers import Handler as Handler
+    from nsqd_py.work.handlers import Headers as Headers
+    from nsqd_py.work.middleware import Middleware as Middleware
+    from nsqd_py.work.once import Once as Once
+    from nsqd_py.work.outcomes import Drop as Drop
+    from nsqd_py.work.outcomes import Retry as Retry
+    from nsqd_py.work.outcomes import TimeLimitExceeded as TimeLimitExceeded
+    from nsqd_py.work.outcomes import Undecodable as Undecodable
+    from nsqd_py.work.running import Running as Running
+
+_HOMES = {
+    "App": "work.app",
+    "BadHandler": "work.handlers",
+    "Batch": "work.batches",
+    "BatchFailed": "work.batches",
+    "Drop": "work.outcomes",
+    "Handler": "work.handlers",
+    "Headers": "work.handlers",
+    "Message": "client.message",
+    "Middleware": "work.middleware",
+    "Once": "work.once",
+    "Requeue": "client.message",
+    "Retry": "work.outcomes",
+    "Running": "work.running",
+    "TimeLimitExceeded": "work.outcomes",
+    "Undecodable": "work.outcomes",
+}
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"nsqd_py.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,256 @@
+"""An app: the handlers that a program declares, and its publishing."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nsqd_py.client.blocking.producer import Producer
+from nsqd_py.client.consuming.base import STOP_TIMEOUT_S
+from nsqd_py.client.errors import BadClientOption, WrongPlace
+from nsqd_py.client.lookup import addresses_of
+from nsqd_py.client.options import Delay, seconds_of
+from nsqd_py.client.process import log_for
+from nsqd_py.runtime.logs.lines import LineWriter
+from nsqd_py.work.batches import Batch
+from nsqd_py.work.calling import Calls
+from nsqd_py.work.handlers import BadHandler, Handler, make_handler
+from nsqd_py.work.middleware import Middleware
+from nsqd_py.work.once import Once
+from nsqd_py.work.outcomes import Retry
+from nsqd_py.work.pacing import Pace, TimeLimits
+from nsqd_py.work.running import Running
+from nsqd_py.work.values import encode
+
+if TYPE_CHECKING:
+    from nsqd_py.client.options import ClientOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LONGEST_DEFER_S = 3600.0  # nsqd's --max-defer-timeout and --max-req-timeout
+
+
+class App:
+    """Handlers of topics, and publishing to topics.
+
+    handlers  the declared handlers, in order
+    """
+
+    def __init__(
+        self,
+        name: str = "work",
+        *,
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        lookupd_http_addresses: str | Iterable[str] = (),
+        middleware: Sequence[Middleware] = (),
+        options: ClientOptions | None = None,
+        longest_defer_s: float = LONGEST_DEFER_S,
+        log: LineWriter | None = None,
+    ) -> None:
+        """Nothing connects before `start` or the first publish.
+
+        name                     the default of channels, and the first part of the topics of schedules and long delays
+        nsqd_tcp_addresses, lookupd_http_addresses   as those of a Producer and a Consumer: it publishes to one of the nsqds,
+                                 and consumes from all. Without any, those of the environment
+        middleware               runs around each call; the first one is the outermost
+        options                  of all connections
+        longest_defer_s          the longest delay that nsqd takes: its --max-defer-timeout and --max-req-timeout
+        log                      has `info`, `warning`, ... as a logging.Logger; by default the logger `nsqd_py.work`
+        """
+        self.name = name
+        self.handlers: list[Handler] = []
+        self.longest_defer_s = longest_defer_s
+        self.middleware = tuple(middleware)
+        self.log = _log_of(log)
+        self._settings: dict[str, Any] = {
+            "nsqd_tcp_addresses": nsqd_tcp_addresses,
+            "lookupd_http_addresses": lookupd_http_addresses,
+            "options": options,
+            "log": self.log,
+        }
+
+    @property
+    def addresses(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The addresses of nsqds and of nsqlookupds. Raises BadClientOption if there are none, or one is invalid."""
+        settings = self._settings
+        return addresses_of("work app", settings["nsqd_tcp_addresses"], settings["lookupd_http_addresses"])
+
+    # ---- handlers
+
+    def handler(
+        self,
+        topic: str,
+        *,
+        channel: str | None = None,
+        concurrency: int = 1,
+        max_in_flight: int | None = None,
+        time_limit_s: float | None = None,
+        rate: float | None = None,
+        batch: Batch | None = None,
+        retry: Retry | None = None,
+        once: Once | None = None,
+    ) -> Callable[[F], F]:
+        """Declare the decorated function as the handler of a topic. It can still be called as any function.
+
+        A coroutine function runs on the event loop of the process, any other one in threads. One parameter gets the value
+        of the body, by its annotation (`nsqd_py.work.values`); parameters with the annotations `Message` and `Headers` get
+        these. The message is finished when the function returns, and comes again as `retry` says when it raises.
+
+        channel        by default the name of the app
+        concurrency    how many calls run at a time, in each process
+        max_in_flight  how many messages are here and not answered; by default as many as calls can handle
+        time_limit_s   a call that runs longer has failed. A coroutine function is cancelled. A thread cannot be ended: its
+                       message is not touched any more and comes again, its result is ignored, and its place is taken until
+                       it returns. Keep it below nsqd's --max-msg-timeout, 15 minutes, after which a message comes again
+        rate           calls a second, in each process
+        batch          the function gets lists of values
+        retry          when the message comes again, and when it becomes a dead letter; `Retry()` by default
+        once           the id of the message and the work are in one transaction
+
+        Raises BadHandler, whose text names the function, the topic and a remedy.
+        """
+
+        def declare(function: F) -> F:
+            handler = make_handler(
+                function,
+                topic,
+                self.name if channel is None else channel,
+                concurrency=concurrency,
+                max_in_flight=max_in_flight,
+                time_limit_s=time_limit_s,
+                rate=rate,
+                batch=batch,
+                retry=retry,
+                once=once,
+                longest_defer_s=self.longest_defer_s,
+            )
+            self._refuse_another(handler)
+            self.handlers.append(handler)
+            return function
+
+        return declare
+
+    def _refuse_another(self, handler: Handler) -> None:
+        """Raise BadHandler if another function has this channel: each would get a part of the messages."""
+        for other in self.handlers:
+            if (other.topic, other.channel) == (handler.topic, handler.channel):
+                raise BadHandler(
+                    f"handler {handler.name} of topic {handler.topic}: {other.name} has the channel {handler.channel} already, "
+                    "and each would get a part of the messages: give it another channel"
+                )
+
+    def internal_handlers(self, *, has_schedules: bool) -> list[Handler]:
+        """Return the handlers of the app itself, for this process."""
+        return []
+
+    # ---- publishing
+
+    @property
+    def producer(self) -> Producer:
+        """The producer of this process, which all handlers share. Raises BadClientOption without addresses."""
+        state = vars(self)
+        if "_producer" not in state:
+            # Two threads may both make one. The second one is dropped, before it has connected.
+            state.setdefault("_producer", Producer(**self._settings))
+        found: Producer = state["_producer"]
+        return found
+
+    def publish(self, topic: str, value: object, *, defer_s: Delay = 0, at: datetime | None = None) -> None:
+        """Publish a value, and return when nsqd has stored it: bytes as they are, a str in UTF-8, others as JSON.
+
+        It is delivered after `defer_s`, or at the time `at`. Raises as `Producer.publish`, and TypeError for a value that
+        cannot be published.
+        """
+        body = encode(value)
+        self.producer.publish(topic, body, defer_s=self._delay_s(defer_s, at))
+
+    async def publish_async(
+        self, topic: str, value: object, *, defer_s: Delay = 0, at: datetime | None = None
+    ) -> None:
+        """Do as `publish`, in an event loop."""
+        body = encode(value)
+        delay_s = self._delay_s(defer_s, at)
+        try:
+            future = self.producer.publish_soon(topic, body, _ignore, defer_s=delay_s)
+        except WrongPlace:  # it would have to wait for room
+            await asyncio.to_thread(partial(self.producer.publish, topic, body, defer_s=delay_s))
+        else:
+            await asyncio.wrap_future(future)
+
+    def _delay_s(self, defer_s: Delay, at: datetime | None) -> float:
+        """Return the delay of a publish. Raises BadClientOption."""
+        if at is None:
+            delay_s = seconds_of(defer_s)
+        elif defer_s:
+            raise BadClientOption("give defer_s or at, not both")
+        else:
+            delay_s = max(0.0, at.timestamp() - time.time())
+        if delay_s > self.longest_defer_s:
+            raise BadClientOption(
+                f"a delay is at most longest_defer_s, {self.longest_defer_s}, got {delay_s}"
+            )
+        return delay_s
+
+    # ---- running
+
+    def start(self, *, has_schedules: bool = True) -> Running:
+        """Start the consumers of all handlers in this process, and return at once. After a fork, call it in the child.
+
+        has_schedules  this process runs the schedules of the app too: one process of each machine should
+        """
+        internal = self.internal_handlers(has_schedules=has_schedules)
+        return Running([*self.handlers, *internal], self._make_calls, self._settings, self.log)
+
+    def _make_calls(self, handler: Handler, pace: Pace | None, limits: TimeLimits) -> Calls:
+        return Calls(
+            handler,
+            store=self.producer,
+            log=self.log,
+            middleware=self.middleware,
+            longest_defer_s=self.longest_defer_s,
+            pace=pace,
+            limits=limits,
+        )
+
+    def run(self, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Run all handlers in this process until SIGTERM or Ctrl-C: the first one finishes what runs, the second one returns it.
+
+        Raises the error that ended a consumer for good.
+        """
+        running = self.start()
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            running.begin_to_stop(0 if running.is_stopping else stop_timeout_s)
+
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, stop)
+            signal.signal(signal.SIGINT, stop)
+        running.wait()
+        self.close()
+        if running.failure is not None:
+            raise running.failure
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Store what was published, and close the connections of publishing. The next publish opens new ones."""
+        producer: Producer | None = vars(self).pop("_producer", None)
+        if producer is not None:
+            producer.close(timeout_s)
+
+
+def _ignore(error: Exception | None) -> None:
+    """Leave the error of a publish to its future."""
+
+
+def _log_of(log: LineWriter | None) -> LineWriter:
+    if log is not None:
+        return log_for(log)
+    import logging  # slow to import
+
+    return logging.getLogger("nsqd_py.work")

@@ -1,0 +1,66 @@
+"""Dead letters: messages that are given up, in a topic of their own, with their errors.
+
+A dead letter is an envelope (`nsqd_py.protocol.envelope`) around the original body, with the headers that the message had,
+and these:
+
+error     the class and the text of the error, in printable ASCII
+handler   the name of the handler that gave it up
+topic, channel, id, attempts    of the message; `id` is the first one if it was a dead letter before
+died      when it was given up, in ns since the epoch
+
+Handlers of `nsqd_py.work` take envelopes off, so a dead letter may be published to its topic again as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from nsqd_py.client.message import Message
+from nsqd_py.protocol.envelope import unwrap, wrap
+from nsqd_py.protocol.names import dead_letter_topic
+from nsqd_py.work.handlers import Handler
+
+_MOST_ERROR_CHARACTERS = 2000
+_REPEATED = "id"  # the first value stays
+
+
+class Store(Protocol):
+    """The part of a producer that dead letters need."""
+
+    def publish_soon(self, topic: str, body: bytes, on_done: Any = None, *, defer_s: Any = 0) -> Any: ...
+
+
+def dead_letter(
+    handler: Handler, message: Message, body: bytes, error: BaseException, now_ns: int
+) -> tuple[str, bytes]:
+    """Return the topic and the body of the dead letter of a message, whose body came as `body`."""
+    original, headers = unwrap(body)
+    own = {
+        "error": describe(error),
+        "handler": _printable(handler.name),
+        "topic": message.topic,
+        "channel": message.channel,
+        "id": headers.get(_REPEATED, message.id.decode("latin-1")),
+        "attempts": str(message.attempts),
+        "died": str(now_ns),
+    }
+    topic = dead_letter_topic(message.topic)
+    return topic, _wrapped(original, headers, own)
+
+
+def _wrapped(body: bytes, headers: Mapping[str, str], own: Mapping[str, str]) -> bytes:
+    try:
+        return wrap(body, {**headers, **own})
+    except ValueError:  # together they are larger than an envelope allows
+        return wrap(body, own)
+
+
+def describe(error: BaseException) -> str:
+    """Return the class and the text of an error in one line of printable ASCII."""
+    return _printable(f"{type(error).__name__}: {error}")[:_MOST_ERROR_CHARACTERS]
+
+
+def _printable(text: str) -> str:
+    line = " ".join(text.split())
+    return line.encode("ascii", "backslashreplace").decode()
