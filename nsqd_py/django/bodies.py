@@ -44,7 +44,11 @@ def result_of(body: bytes, *, backend: str, queue: str) -> Any:
     fields = _fields_of(body)
     try:
         task_id, path, args, kwargs = (fields[name] for name in ("id", "task", "args", "kwargs"))
-        times = {name: datetime.fromisoformat(fields[name]) for name in ("enqueued_at", "run_after") if name in fields}
+        times = {
+            name: datetime.fromisoformat(fields[name])
+            for name in ("enqueued_at", "run_after")
+            if name in fields
+        }
     except KeyError as error:
         raise BadTaskBody(f"the body of a task has no {error}") from None
     except (TypeError, ValueError) as error:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
-from django.core.cache import InvalidCacheBackendError, caches
+from django.core.cache import InvalidCacheBackendError
 from django.core.exceptions import ImproperlyConfigured
 
 from nsqd_py.django.options import CACHE, Problem, queue_problems

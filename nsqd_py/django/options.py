@@ -103,7 +103,9 @@ def read_options(given: Mapping[str, Any]) -> tuple[BackendOptions, list[Problem
 def queue_problems(options: BackendOptions, queues: Collection[str]) -> list[Problem]:
     """Return what is wrong with the names of these queues."""
     found = (queue_problem(options, queue) for queue in sorted(queues, key=str))
-    return [Problem("nsqd_py.E005", text, "Rename the queue, or set OPTIONS['prefix'].") for text in found if text]
+    return [
+        Problem("nsqd_py.E005", text, "Rename the queue, or set OPTIONS['prefix'].") for text in found if text
+    ]
 
 
 def queue_problem(options: BackendOptions, queue: object) -> str:
@@ -154,7 +156,9 @@ def _read_prefix(value: Any) -> str:
 def _read_channel(value: Any) -> str:
     text = _read_str(value)
     if not is_valid_name(text.encode("utf-8", "surrogateescape")):
-        raise BadOption(f"{text!r} cannot be a channel: use up to {MAX_NAME_LENGTH} letters, digits, '.', '_' and '-'")
+        raise BadOption(
+            f"{text!r} cannot be a channel: use up to {MAX_NAME_LENGTH} letters, digits, '.', '_' and '-'"
+        )
     return text
 
 

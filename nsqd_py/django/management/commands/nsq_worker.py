@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from argparse import ArgumentTypeError
 from typing import Any
@@ -13,9 +12,9 @@ from django.conf import ENVIRONMENT_VARIABLE
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from nsqd_py.client.errors import NsqClientError
 from nsqd_py.django import framework
 from nsqd_py.django.queues import BACKEND_VARIABLE, QUEUES_VARIABLE, THREADS_VARIABLE, worker_app
-from nsqd_py.work import App, Running
 
 _NSQ_WORKER = (sys.executable, "-m", "nsq_apps.nsq_worker", "nsqd_py.django.worker:app")
 _STOP_TIMEOUT_S = 25.0
@@ -71,7 +70,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run until a signal. Raises CommandError for bad settings, and if a consumer of a queue has ended for good."""
+        """Run until a signal. Raises CommandError for bad settings, and if the consumer of a queue has ended for good."""
         try:
             app = worker_app(options["backend"], options["queues"], options["threads"])
         except ImproperlyConfigured as error:
@@ -79,24 +78,10 @@ class Command(BaseCommand):
         if options["processes"] > 1 or options["health_address"]:
             self._become_nsq_worker(options)
         self._show_logs(options["verbosity"])
-        self._run(app, options["stop_timeout"])
-
-    def _run(self, app: App, stop_timeout_s: float) -> None:
-        running = app.start()
-        self._stop_at_signals(running, stop_timeout_s)
-        running.wait()
-        if running.failure:
-            raise CommandError(str(running.failure))
-
-    def _stop_at_signals(self, running: Running, stop_timeout_s: float) -> None:
-        left_s = [stop_timeout_s]
-
-        def stop(*_: object) -> None:
-            running.begin_to_stop(left_s[0])
-            left_s[0] = 0.0  # a second signal
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
+        try:
+            app.run(options["stop_timeout"])
+        except NsqClientError as error:
+            raise CommandError(str(error)) from error
 
     def _become_nsq_worker(self, options: dict[str, Any]) -> None:
         """Replace this program by nsq-worker, so that signals and the exit status are its own."""
@@ -104,7 +89,11 @@ class Command(BaseCommand):
             raise CommandError(
                 f"several processes, and --health-address, need the settings in a module: set {ENVIRONMENT_VARIABLE}"
             )
-        words = [*_NSQ_WORKER, f"--processes={options['processes']}", f"--stop-timeout={options['stop_timeout']}s"]
+        words = [
+            *_NSQ_WORKER,
+            f"--processes={options['processes']}",
+            f"--stop-timeout={options['stop_timeout']}s",
+        ]
         if options["health_address"]:
             words.append(f"--health-address={options['health_address']}")
         environment = {
