@@ -33,6 +33,7 @@ FOLDER = Path(__file__).parent
 SECRET_KEY = "not secret"
 USE_TZ = True
 DEBUG = False
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["nsqd_py.django", "shop", *json.loads(os.environ.get("APPS", "[]"))]
 if not find_spec("django.tasks"):
     INSTALLED_APPS.insert(0, "django_tasks")
@@ -181,7 +182,9 @@ class DjangoProject:
 
     def worker(self, *arguments: str) -> Worker:
         log = self.folder / f"worker{len(self._workers)}.log"
-        self._workers.append(Worker(self.command("nsq_worker", *arguments), self.folder, self.environment, log))
+        self._workers.append(
+            Worker(self.command("nsq_worker", *arguments), self.folder, self.environment, log)
+        )
         return self._workers[-1]
 
     def effects(self) -> list[str]:
@@ -211,7 +214,9 @@ class Worker:
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str], log: Path) -> None:
         self.log = log
         with log.open("wb") as output:
-            self._process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)
+            self._process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=output, stderr=output
+            )
 
     @property
     def is_running(self) -> bool:
@@ -249,4 +254,8 @@ _EPILOGUE = "\nprint(json.dumps(answer))\n"
 
 def _added_path() -> list[str]:
     """Return folders of packages that this interpreter got by PYTHONPATH."""
-    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and str(REPOSITORY) not in path]
+    return [
+        path
+        for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if path and str(REPOSITORY) not in path
+    ]

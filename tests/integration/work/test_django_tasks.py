@@ -47,7 +47,8 @@ def is_done(nsqd: Nsqd) -> bool:
     """True if the channel has neither waiting nor unanswered nor deferred messages."""
     (topic,) = nsqd.stats(TOPIC)["topics"]
     counts = [
-        channel["depth"] + channel["in_flight_count"] + channel["deferred_count"] for channel in topic["channels"]
+        channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
+        for channel in topic["channels"]
     ]
     return counts == [0]
 
@@ -238,7 +239,9 @@ def test_sigterm_lets_a_running_task_end(nsqd, project):
     worker = project.worker()
     project.wait_for_effects(["slow begins 1"])
     worker.signal(signal.SIGTERM)
-    wait_until(lambda: nsqd.stats(TOPIC)["topics"][0]["channels"][0]["depth"] == 1, what="the other task to wait")
+    wait_until(
+        lambda: nsqd.stats(TOPIC)["topics"][0]["channels"][0]["depth"] == 1, what="the other task to wait"
+    )
     assert worker.is_running
     project.open("gate")
     assert worker.wait() == 0
@@ -293,7 +296,10 @@ def test_help_is_that_of_a_django_command(project):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--queues=lost"], "TASKS['default'] has no queue 'lost' (there are default, mails): add it to QUEUES"),
+        (
+            ["--queues=lost"],
+            "TASKS['default'] has no queue 'lost' (there are default, mails): add it to QUEUES",
+        ),
         (["--backend=lost"], "The connection 'lost' doesn't exist."),
         (["--processes=0"], "expected a number from 1 on, got '0'"),
     ],
