@@ -307,6 +307,15 @@ def test_a_cache_that_other_processes_do_not_see(project):
 
 def test_the_application_is_missing(project):
     (project.folder / "project_settings.py").open("a").write("\nINSTALLED_APPS.remove('nsqd_py.django')\n")
+    (project.folder / "shop" / "apps.py").write_text("""
+from django.apps import AppConfig
+
+class ShopConfig(AppConfig):
+    name = "shop"
+
+    def ready(self):
+        import shop.tasks
+""")
     assert "nsqd_py.W002" in project.manage("check")
 
 
