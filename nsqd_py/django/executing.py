@@ -1,0 +1,124 @@
+"""One run of a task in a worker: its signals, its result, and the database connections around it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import close_old_connections
+from django.utils import timezone
+
+from nsqd_py.django.backend import NsqBackend
+from nsqd_py.django.bodies import result_of
+from nsqd_py.django.framework import (
+    TaskContext,
+    TaskResultStatus,
+    normalize_json,
+    task_backends,
+    task_finished,
+    task_started,
+)
+from nsqd_py.django.results import Results, error_of, set_fields
+from nsqd_py.work import Message, Retry
+from nsqd_py.work.outcomes import DeadLetter, Dropped, decide
+
+# Of an attempt that this worker knows of by nsqd's count only: no result is stored, or another worker was killed.
+UNKNOWN_WORKER = "unknown"
+NO_RETRY = Retry(attempts=1)
+_LONGEST_HOST = 40  # django-tasks allows names of 64 characters for workers
+
+
+class TaskExited(RuntimeError):
+    """A task raised SystemExit or the like, which would end the worker; it counts as a failure of the task."""
+
+
+def execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> None:
+    """Run the task of a message, and store its result. Raises what the task raised, for the rules of retries.
+
+    A task whose result says that it was successful does not run again.
+    """
+    close_old_connections()
+    try:
+        _execute(backend, queue, body, message)
+    finally:
+        close_old_connections()
+
+
+def _execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> None:
+    results = backend.results
+    result = result_of(body, backend=backend.alias, queue=queue)
+    stored = None if results is None else results.load(result.id)
+    if stored is not None and stored.status == TaskResultStatus.SUCCESSFUL:
+        return  # its worker was killed, or lost its connection, before the message was finished
+    _begin(result, stored, message.attempts)
+    _save(results, result)
+    try:
+        task_started.send(type(backend), task_result=result)
+        value = normalize_json(_call(result))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        _failed(backend, results, result, error, message.attempts)
+        if isinstance(error, Exception):
+            raise
+        raise TaskExited(f"the task raised {type(error).__name__}: {error}") from error
+    set_fields(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), _return_value=value)
+    _save(results, result)
+    task_finished.send(type(backend), task_result=result)
+
+
+def _begin(result: Any, stored: Any, attempts: int) -> None:
+    """Mark the result as running here, at this attempt by nsqd's count."""
+    before = result if stored is None else stored
+    now = timezone.now()
+    unknown = [UNKNOWN_WORKER] * (attempts - 1 - len(before.worker_ids))
+    set_fields(
+        result,
+        status=TaskResultStatus.RUNNING,
+        started_at=before.started_at or now,
+        last_attempted_at=now,
+        worker_ids=[*before.worker_ids, *unknown, worker_id()],
+        errors=list(before.errors),
+    )
+
+
+def _call(result: Any) -> Any:
+    context = (TaskContext(task_result=result),) if result.task.takes_context else ()
+    return result.task.call(*context, *result.args, **result.kwargs)
+
+
+def _failed(
+    backend: NsqBackend, results: Results | None, result: Any, error: BaseException, attempts: int
+) -> None:
+    """Record the error. The result has failed if nsqd_py.work will not try again; then receivers of signals learn it."""
+    result.errors.append(error_of(error))
+    retry = backend.nsq.retry or NO_RETRY
+    if not isinstance(decide(error, attempts, retry, lambda: 0.5), DeadLetter | Dropped):
+        set_fields(result, status=TaskResultStatus.READY)
+        _save(results, result)
+        return
+    set_fields(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
+    _save(results, result)
+    task_finished.send(type(backend), task_result=result)
+
+
+def _save(results: Results | None, result: Any) -> None:
+    if results is not None:
+        results.save(result)
+
+
+def worker_id() -> str:
+    """Return the name of this process in results."""
+    return f"{socket.gethostname()[:_LONGEST_HOST]}-{os.getpid()}"
+
+
+def backend_of(alias: str) -> NsqBackend:
+    """Return the backend with this alias, of this thread. Raises ImproperlyConfigured if there is none, or none of NSQ."""
+    backend = task_backends[alias]
+    if not isinstance(backend, NsqBackend):
+        raise ImproperlyConfigured(
+            f"TASKS[{alias!r}] has the backend {type(backend).__name__}: nsq_worker is for nsqd_py.django.NsqBackend"
+        )
+    return backend

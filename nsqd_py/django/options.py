@@ -1,0 +1,245 @@
+"""OPTIONS of a backend: each read and checked on its own, so that the system check can name all that is wrong at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from nsqd_py.client.addresses import address_list
+from nsqd_py.client.errors import BadClientOption
+from nsqd_py.client.lookup import addresses_of
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.protocol.names import MAX_NAME_LENGTH, is_ephemeral, is_valid_name
+from nsqd_py.work import Retry
+
+DATABASE = "database"
+CACHE = "cache"
+DEFAULT_CACHE = "default"
+DEFAULT_DATABASE = "default"
+# nsqd_py.work has topics `<app>.later`, `.due` and `.schedules`, and `<topic>.dead` for each topic of a queue.
+APP_TOPICS = ("later", "due", "schedules")
+DEAD_SUFFIX = ".dead"
+_LONGEST_TOPIC = MAX_NAME_LENGTH - len(DEAD_SUFFIX)
+_DAY_S = 86400.0
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with a backend's settings: an id of the system check, a sentence, and the remedy."""
+
+    id: str
+    text: str
+    hint: str = ""
+
+
+class BadOption(ValueError):
+    """A value of an option; str() has it, and what is expected. The name of the option is added by the caller."""
+
+
+class ResultPlace(NamedTuple):
+    """Where results are stored: `kind` is DATABASE or CACHE, `alias` that of a cache."""
+
+    kind: str
+    alias: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOptions:
+    """OPTIONS of one backend.
+
+    nsqd_tcp_addresses, lookupd_http_addresses   without both, NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS count
+    prefix          of the topics: a queue is the topic `<prefix><queue>`
+    channel         of those topics, which all workers share
+    on_commit       the alias of the database whose transaction an enqueue waits for; "" enqueues at once
+    retry           of failed tasks; without it, they are not tried again
+    time_limit_s    of one run of a task; 0 is none
+    results         where results are stored, or None
+    results_for_s   how long a cache keeps them
+    longest_defer_s nsqd's --max-defer-timeout at most; longer delays are chained
+    client          settings of connections, by the names of go-nsq
+    """
+
+    nsqd_tcp_addresses: tuple[str, ...] = ()
+    lookupd_http_addresses: tuple[str, ...] = ()
+    prefix: str = "django-"
+    channel: str = "workers"
+    on_commit: str = DEFAULT_DATABASE
+    retry: Retry | None = None
+    time_limit_s: float = 0.0
+    results: ResultPlace | None = None
+    results_for_s: float = _DAY_S
+    longest_defer_s: float = 3600.0
+    client: ClientOptions = ClientOptions()
+
+    @property
+    def app_name(self) -> str:
+        """Return the name of the application of nsqd_py.work, which names its own topics."""
+        return self.prefix.rstrip(".-_") or "django"
+
+    def topic(self, queue: str) -> str:
+        """Return the topic of a queue."""
+        return f"{self.prefix}{queue}"
+
+
+def read_options(given: Mapping[str, Any]) -> tuple[BackendOptions, list[Problem]]:
+    """Return the options and what is wrong with them; an option that cannot be used has its default."""
+    problems = [_unknown(name) for name in given if name not in _READERS]
+    values: dict[str, Any] = {}
+    for name, read in _READERS.items():
+        if name not in given:
+            continue
+        try:
+            values[name] = read(given[name])
+        except (BadOption, BadClientOption) as error:
+            problems.append(Problem(_IDS.get(name, "nsqd_py.E004"), f"OPTIONS[{name!r}]: {error}"))
+    options = BackendOptions(**values)
+    addresses = {"nsqd_tcp_addresses", "lookupd_http_addresses"}
+    if not addresses & set(given):
+        problems.extend(_missing_addresses())
+    return options, problems
+
+
+def queue_problems(options: BackendOptions, queues: Collection[str]) -> list[Problem]:
+    """Return what is wrong with the names of these queues."""
+    found = (queue_problem(options, queue) for queue in sorted(queues, key=str))
+    return [
+        Problem("nsqd_py.E005", text, "Rename the queue, or set OPTIONS['prefix'].") for text in found if text
+    ]
+
+
+def queue_problem(options: BackendOptions, queue: object) -> str:
+    """Return a sentence if the topic of this queue cannot be one, or "" if it can."""
+    if not isinstance(queue, str):
+        return f"The name of a queue is a str, not {type(queue).__name__}: {queue!r}."
+    topic = options.topic(queue)
+    if not is_valid_name(topic.encode("utf-8", "surrogateescape")) or is_ephemeral(topic):
+        return (
+            f"Queue {queue!r} cannot be a topic of nsqd: {topic!r} may have letters, digits, '.', '_' and '-' only, "
+            f"at most {_LONGEST_TOPIC}."
+        )
+    if len(topic) > _LONGEST_TOPIC:
+        return (
+            f"Queue {queue!r} cannot be a topic of nsqd: {topic!r} has {len(topic)} characters; "
+            f"{_LONGEST_TOPIC} leave room for its dead letters, {DEAD_SUFFIX}."
+        )
+    if topic in {f"{options.app_name}.{name}" for name in APP_TOPICS}:
+        return f"Queue {queue!r} would have the topic {topic!r}, which nsqd_py.work uses itself."
+    return ""
+
+
+# ---- kinds of values
+
+
+def _read_nsqds(value: Any) -> tuple[str, ...]:
+    return addresses_of("task backend", _some_addresses(value), ())[0]
+
+
+def _read_lookupds(value: Any) -> tuple[str, ...]:
+    return addresses_of("task backend", (), _some_addresses(value))[1]
+
+
+def _some_addresses(value: Any) -> Iterable[str]:
+    addresses = address_list(value)
+    if not addresses:
+        raise BadOption("the list is empty: name at least one address, or leave the option out")
+    return addresses
+
+
+def _read_prefix(value: Any) -> str:
+    text = _read_str(value)
+    if text and not is_valid_name(text.encode("utf-8", "surrogateescape")):
+        raise BadOption(f"{text!r} cannot begin a topic: use letters, digits, '.', '_' and '-'")
+    return text
+
+
+def _read_channel(value: Any) -> str:
+    text = _read_str(value)
+    if not is_valid_name(text.encode("utf-8", "surrogateescape")):
+        raise BadOption(
+            f"{text!r} cannot be a channel: use up to {MAX_NAME_LENGTH} letters, digits, '.', '_' and '-'"
+        )
+    return text
+
+
+def _read_on_commit(value: Any) -> str:
+    if value is True:
+        return DEFAULT_DATABASE
+    if value is False:
+        return ""
+    if isinstance(value, str):
+        return value
+    raise BadOption(f"expected True, False or the alias of a database, got {value!r}")
+
+
+def _read_retry(value: Any) -> Retry:
+    if isinstance(value, Retry):
+        return value
+    if not isinstance(value, Mapping):
+        raise BadOption(f"expected the arguments of nsqd_py.work.Retry as a dict, got {value!r}")
+    names = [each.name for each in fields(Retry)]
+    unknown = sorted(set(map(str, value)) - set(names))
+    if unknown:
+        raise BadOption(f"nsqd_py.work.Retry has no argument {unknown[0]!r} (there are {', '.join(names)})")
+    try:
+        return Retry(**value)
+    except (TypeError, ValueError) as error:
+        raise BadOption(str(error)) from error
+
+
+def _read_seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise BadOption(f"expected a number of seconds above 0, got {value!r}")
+    return value
+
+
+def _read_results(value: Any) -> ResultPlace | None:
+    if value is None or value == DATABASE:
+        return ResultPlace(DATABASE) if value else None
+    kind, separator, alias = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if kind != CACHE or (separator and not alias):
+        raise BadOption(f"expected 'database', 'cache' or 'cache:<alias>', got {value!r}")
+    return ResultPlace(CACHE, alias or DEFAULT_CACHE)
+
+
+def _read_client(value: Any) -> ClientOptions:
+    if not isinstance(value, Mapping):
+        raise BadOption(f"expected settings of connections as a dict, got {value!r}")
+    return ClientOptions.of(**value)
+
+
+def _read_str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadOption(f"expected a str, got {value!r}")
+    return value
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "nsqd_tcp_addresses": _read_nsqds,
+    "lookupd_http_addresses": _read_lookupds,
+    "prefix": _read_prefix,
+    "channel": _read_channel,
+    "on_commit": _read_on_commit,
+    "retry": _read_retry,
+    "time_limit_s": _read_seconds,
+    "results": _read_results,
+    "results_for_s": _read_seconds,
+    "longest_defer_s": _read_seconds,
+    "client": _read_client,
+}
+_IDS = {"nsqd_tcp_addresses": "nsqd_py.E002", "lookupd_http_addresses": "nsqd_py.E002"}
+
+
+def _unknown(name: object) -> Problem:
+    close = get_close_matches(str(name), _READERS, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(_READERS)}."
+    return Problem("nsqd_py.E003", f"OPTIONS[{name!r}] is no option of nsqd_py.django.", hint)
+
+
+def _missing_addresses() -> list[Problem]:
+    try:
+        addresses_of("task backend", (), ())
+    except BadClientOption as error:
+        hint = "Set OPTIONS['nsqd_tcp_addresses'] to ['127.0.0.1:4150'], or the variable NSQD_TCP_ADDRESS."
+        return [Problem("nsqd_py.E001", f"{str(error)[0].upper()}{str(error)[1:]}.", hint)]
+    return []
