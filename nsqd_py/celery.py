@@ -84,6 +84,8 @@ _UNACKNOWLEDGED = 200  # messages in flight to a consumer that does not acknowle
 _MOST_SOON = 500  # events and broadcasts that wait for an nsqd; more are dropped
 _TRANSIENT = 1  # AMQP's delivery mode of messages that need not survive
 
+_LOOKUPD_POLL_S = 5.0
+_REDIAL_S = 1.0
 _GET_S = 1.0  # how long `basic_get` waits for a message
 _LONGEST_WAIT_S = 10.0
 _CLOSE_S = 2.0
@@ -167,8 +169,9 @@ class Settings:
                 [*nsqds, *_list_of(own.get("nsqd_tcp_addresses"))],
                 [*lookupds, *_list_of(own.get("lookupd_http_addresses"))],
             )
-            # nsqd sends each message at once, and a lost nsqd is tried again at least every 5 s.
-            defaults = ClientOptions.of(output_buffer_size=-1, lookupd_poll_interval=5)
+            # nsqd sends each message at once. The interval also limits the time until a lost nsqd is dialled again.
+            interval_s = _LOOKUPD_POLL_S if found[1] else _REDIAL_S
+            defaults = ClientOptions.of(output_buffer_size=-1, lookupd_poll_interval=interval_s)
             return cls(
                 *found,
                 https=tuple(_list_of(own.get("nsqd_http_addresses"))),
