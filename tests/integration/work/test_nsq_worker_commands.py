@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -149,11 +150,15 @@ def make_dead(worker: Worker, nsqd: NsqdProcess, *fails: str) -> list[str]:
     worker.start()
     for number, text in enumerate(fails):
         nsqd.pub("orders", b'{"id": %d, "fail": "%s"}' % (number, text.encode()))
-        wait_until(lambda: depth(nsqd) == number + 1, what="the dead letter")
+        wait_until(partial(has_depth, nsqd, number + 1), what="the dead letter")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     listed = worker.run("dead", "list", "shop:app", http(nsqd))
     return [line.split("\t")[0] for line in listed.stdout.decode().splitlines()]
+
+
+def has_depth(nsqd: NsqdProcess, expected: int) -> bool:
+    return depth(nsqd) == expected
 
 
 def depth(nsqd: NsqdProcess, topic: str = "orders.dead") -> int:
