@@ -67,7 +67,7 @@ class NsqBackend(BaseTaskBackend):
         return self.nsq.results is not None
 
     @property
-    def results(self) -> Results | None:
+    def store(self) -> Results | None:
         """Return the store of results, or None. Raises ImproperlyConfigured if what it needs is not installed."""
         return results_of(self.nsq)
 
@@ -96,7 +96,7 @@ class NsqBackend(BaseTaskBackend):
         self.refuse_problems()
         result = new_result(task, id=str(uuid4()), args=args, kwargs=kwargs, enqueued_at=timezone.now())
         body = body_of(result)
-        results = self.results
+        results = self.store
         if results is not None and results.is_transactional:
             results.save(result)  # here, so that a rollback takes it back
             results = None
@@ -134,7 +134,7 @@ class NsqBackend(BaseTaskBackend):
 
     def _not_enqueued(self, result: Any, error: NsqClientError) -> None:
         """Mark the stored result as failed. If nsqd has the task nevertheless, a worker marks it as running."""
-        results = self.results
+        results = self.store
         if results is not None:
             result.errors.append(error_of(error))
             set_fields(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
@@ -145,7 +145,7 @@ class NsqBackend(BaseTaskBackend):
 
         Raises NotImplementedError if the project names no place for results, and TaskResultDoesNotExist.
         """
-        results = self.results
+        results = self.store
         if results is None:
             raise NotImplementedError(_NO_RESULTS.format(self.alias))
         result = results.load(result_id)

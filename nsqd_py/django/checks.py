@@ -54,7 +54,7 @@ def _of_places(backend: NsqBackend) -> Iterator[Problem]:
             "Name an alias of DATABASES; False enqueues at once, without waiting for a commit.",
         )
     try:
-        backend.results  # noqa: B018 - opens the store
+        backend.store  # noqa: B018 - opens the store
     except (ImproperlyConfigured, InvalidCacheBackendError) as error:
         yield Problem("nsqd_py.E006", f"OPTIONS['results']: {error}.")
 

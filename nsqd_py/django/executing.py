@@ -47,7 +47,7 @@ def execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> N
 
 
 def _execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> None:
-    results = backend.results
+    results = backend.store
     result = result_of(body, backend=backend.alias, queue=queue)
     stored = None if results is None else results.load(result.id)
     if stored is not None and stored.status == TaskResultStatus.SUCCESSFUL:
