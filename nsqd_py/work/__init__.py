@@ -16,7 +16,8 @@ app           `App`: the handlers that were declared, and publishing
 handlers      `Handler`: one declared function, and what its calls pass to it
 running       `Running`: the consumers of one process
 batches       messages that are collected for one call
-calling       one call of a handler: rate, middleware, time limit, decoding
+pacing        when a call may begin, and when it is over its limit
+calling       the calls of one handler: middleware, decoding, and the answers to messages
 values        bodies as values, by the annotation of a parameter
 once          `Once`: the id of a message and its work in one transaction
 middleware    what runs around each call: tracing, metrics, connections of Django, reports of errors
@@ -25,9 +26,14 @@ dead_letters  the messages that are given up, with their errors
 testing       handlers without a server
 
 Threads
-Calls.counts           any thread that calls the handler, under `Counts.lock`
-TimeLimits._running    each thread that runs a handler adds and removes its own call, and the thread of the limits removes
-                       calls that are over their limit: one `dict.pop` decides which of the two answers the message
+App._producer                      any thread makes it, and `dict.setdefault` keeps one
+Counts                             any thread that calls the handler, under its lock
+Pace._next_s                       threads that call the handler, under `_changed`
+TimeLimits._running, _wakes_s      threads that run handlers add and remove their calls, and its own thread removes those that are
+                                   over their limit, under `_changed`: the one that removes a call answers its messages
+Collector._waiting, _within_s, _is_closed, failure   the thread of the consumer adds messages, its own threads take them, under
+                                   `_changed`
+Once._of_thread                    each thread has its connection
 """
 
 from __future__ import annotations
@@ -39,13 +45,13 @@ if TYPE_CHECKING:
     from nsqd_py.client.message import Message as Message
     from nsqd_py.client.message import Requeue as Requeue
     from nsqd_py.work.app import App as App
-    from nsqd_py.work.batches import Batch as Batch
-    from nsqd_py.work.batches import BatchFailed as BatchFailed
     from nsqd_py.work.handlers import BadHandler as BadHandler
+    from nsqd_py.work.handlers import Batch as Batch
     from nsqd_py.work.handlers import Handler as Handler
     from nsqd_py.work.handlers import Headers as Headers
     from nsqd_py.work.middleware import Middleware as Middleware
     from nsqd_py.work.once import Once as Once
+    from nsqd_py.work.outcomes import BatchFailed as BatchFailed
     from nsqd_py.work.outcomes import Drop as Drop
     from nsqd_py.work.outcomes import Retry as Retry
     from nsqd_py.work.outcomes import TimeLimitExceeded as TimeLimitExceeded
@@ -55,8 +61,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "App": "work.app",
     "BadHandler": "work.handlers",
-    "Batch": "work.batches",
-    "BatchFailed": "work.batches",
+    "Batch": "work.handlers",
+    "BatchFailed": "work.outcomes",
     "Drop": "work.outcomes",
     "Handler": "work.handlers",
     "Headers": "work.handlers",

@@ -19,9 +19,8 @@ from nsqd_py.client.lookup import addresses_of
 from nsqd_py.client.options import Delay, seconds_of
 from nsqd_py.client.process import log_for
 from nsqd_py.runtime.logs.lines import LineWriter
-from nsqd_py.work.batches import Batch
 from nsqd_py.work.calling import Calls
-from nsqd_py.work.handlers import BadHandler, Handler, make_handler
+from nsqd_py.work.handlers import BadHandler, Batch, Handler
 from nsqd_py.work.middleware import Middleware
 from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import Retry
@@ -41,6 +40,7 @@ class App:
     """Handlers of topics, and publishing to topics.
 
     handlers  the declared handlers, in order
+    clock     the time in seconds since the epoch
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class App:
         self.handlers: list[Handler] = []
         self.longest_defer_s = longest_defer_s
         self.middleware = tuple(middleware)
+        self.clock: Callable[[], float] = time.time
         self.log = _log_of(log)
         self._settings: dict[str, Any] = {
             "nsqd_tcp_addresses": nsqd_tcp_addresses,
@@ -118,16 +119,16 @@ class App:
         """
 
         def declare(function: F) -> F:
-            handler = make_handler(
-                function,
-                topic,
-                self.name if channel is None else channel,
+            handler = Handler(
+                function=function,
+                topic=topic,
+                channel=self.name if channel is None else channel,
                 concurrency=concurrency,
                 max_in_flight=max_in_flight,
                 time_limit_s=time_limit_s,
                 rate=rate,
                 batch=batch,
-                retry=retry,
+                retry=retry or Retry(),
                 once=once,
                 longest_defer_s=self.longest_defer_s,
             )
@@ -191,7 +192,7 @@ class App:
         elif defer_s:
             raise BadClientOption("give defer_s or at, not both")
         else:
-            delay_s = max(0.0, at.timestamp() - time.time())
+            delay_s = max(0.0, at.timestamp() - self.clock())
         if delay_s > self.longest_defer_s:
             raise BadClientOption(
                 f"a delay is at most longest_defer_s, {self.longest_defer_s}, got {delay_s}"
@@ -210,13 +211,7 @@ class App:
 
     def _make_calls(self, handler: Handler, pace: Pace | None, limits: TimeLimits) -> Calls:
         return Calls(
-            handler,
-            store=self.producer,
-            log=self.log,
-            middleware=self.middleware,
-            longest_defer_s=self.longest_defer_s,
-            pace=pace,
-            limits=limits,
+            handler, store=self.producer, log=self.log, middleware=self.middleware, pace=pace, limits=limits
         )
 
     def run(self, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:

@@ -1,4 +1,4 @@
-"""One call of a handler, for one message: its rate, its time limit, middleware, decoding, and the answer to the message."""
+"""The calls of one handler: their rate, their time limit, middleware, decoding, and the answers to their messages."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from nsqd_py.work.dead_letters import Store, dead_letter, describe
 from nsqd_py.work.handlers import Given, Handler, Headers
 from nsqd_py.work.middleware import Call, Middleware
 from nsqd_py.work.outcomes import (
+    BatchFailed,
     DeadLetter,
     Dropped,
     Outcome,
@@ -29,7 +30,7 @@ from nsqd_py.work.outcomes import (
 )
 from nsqd_py.work.pacing import Pace, TimeLimits
 
-ENDINGS = (SystemExit, KeyboardInterrupt)  # after its message is answered, such an error ends the consumer
+ENDINGS = (SystemExit, KeyboardInterrupt)  # after its messages are answered, such an error ends the consumer
 _WITHOUT_TRACE = (Undecodable, TimeLimitExceeded)  # the stack says nothing about them
 
 
@@ -55,11 +56,10 @@ class Counts:
 
 
 class Calls:
-    """The calls of one handler in one process.
+    """The calls of one handler in one process. A call is for one message, or for those of a batch.
 
-    longest_defer_s  the longest delay of a message that nsqd takes
-    store            publishes dead letters
-    pace, limits     the rate of the calls, and the thread that ends those of threads; None without a rate or limit
+    store         publishes dead letters
+    pace, limits  the rate of the calls, if they have one; what watches the time limits of those in threads
     """
 
     def __init__(
@@ -68,25 +68,19 @@ class Calls:
         *,
         store: Store,
         log: LineWriter,
-        middleware: Sequence[Middleware] = (),
-        longest_defer_s: float = 3600.0,
+        limits: TimeLimits,
         pace: Pace | None = None,
-        limits: TimeLimits | None = None,
+        middleware: Sequence[Middleware] = (),
         chance: Callable[[], float] = random.random,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.handler = handler
         self.counts = Counts()
-        self._function = handler.function
-        self._parameters = handler.parameters
-        self._is_value_only = handler.parameters.is_value_only and handler.once is None
-        self._limit_s = handler.time_limit_s
-        self._middleware = tuple(reversed(middleware))
         self._store = store
         self._log = log
-        self._longest_defer_s = longest_defer_s
-        self._pace = pace
         self._limits = limits
+        self._pace = pace
+        self._middleware = tuple(reversed(middleware))
         self._chance = chance
         self._clock_ns = clock_ns
 
@@ -97,139 +91,186 @@ class Calls:
 
         Raises SystemExit and KeyboardInterrupt of the handler, after the answer.
         """
-        if self._pace is not None and not self._pace.wait():
-            message.requeue(0, backoff=False)
-            return
-        body = message.body
-        if self._limits is not None and self._limit_s is not None:
-            self._handle_in_time(message, body, self._limits, self._limit_s)
-            return
-        try:
-            self.call(message, body)
-        except BaseException as error:
-            self.fail(message, body, error)
-            if isinstance(error, ENDINGS):
-                raise
+        self.handle_all([message])
 
-    def _handle_in_time(self, message: Message, body: bytes, limits: TimeLimits, limit_s: float) -> None:
-        call = limits.begin(limit_s, partial(self._exceed, message, body))
+    def handle_all(self, messages: list[Message]) -> None:
+        """Do as `handle`, with the messages of one call."""
+        if self._pace is not None and not self._pace.wait():
+            return_all(messages)
+            return
+        bodies = [message.body for message in messages]
+        limit_s = self.handler.time_limit_s
+        limited = None
+        if limit_s is not None:
+            limited = self._limits.begin(limit_s, lambda: self.fail(messages, bodies, self._over_limit()))
         try:
-            self.call(message, body)
+            self.call(messages, bodies)
         except BaseException as error:
-            if limits.end(call):
-                self.fail(message, body, error)
+            if limited is None or self._limits.end(limited):
+                self.fail(messages, bodies, error)
             else:
-                self._log.warning("%s raised after its time limit, for %s: %r", self.handler, message, error)
+                self._log.warning(
+                    "%s raised after its time limit, for %s: %r", self.handler, messages[0], error
+                )
             if isinstance(error, ENDINGS):
                 raise
         else:
-            if not limits.end(call):
-                self._log.warning("%s returned after its time limit, for %s", self.handler, message)
+            if limited is not None and not self._limits.end(limited):
+                self._log.warning("%s returned after its time limit, for %s", self.handler, messages[0])
 
-    def _exceed(self, message: Message, body: bytes) -> None:
-        """Answer a message whose call is over its limit, in the thread of the limits."""
-        self.fail(message, body, self._over_limit())
+    def call(self, messages: list[Message], bodies: list[bytes]) -> None:
+        """Call the function within the middleware. `bodies` are those that came.
 
-    def call(self, message: Message, body: bytes) -> None:
-        """Call the handler within its middleware. `body` is the one that came. Raises its errors, and Undecodable."""
+        Raises what the function raises, Undecodable, and BatchFailed if that is so for some messages of a batch.
+        """
         if not self._middleware:
-            self._call_function(message, body)
+            self._call_function(messages, bodies)
             return
-        call = Call(self.handler, [message], partial(self._call_function, message, body))
+        call = Call(self.handler, messages, partial(self._call_function, messages, bodies))
         for middleware in self._middleware:
-            call = Call(self.handler, [message], partial(middleware.around, message, call))
+            call = Call(self.handler, messages, partial(middleware.around, messages[0], call))
         call()
 
-    def _call_function(self, message: Message, body: bytes) -> None:
-        given = self._open(message, body)
-        if self._is_value_only:
-            result = self._function(given.value)
-        elif self.handler.once is None:
-            result = self._pass(given)
-        else:
-            result = self.handler.once.apply(self.handler, given, self._pass)
-        if result is not None:
-            check_handler_result(self._function, result)
-
-    def _pass(self, given: Given) -> Any:
-        """Call the function with what its parameters ask for."""
-        parameters = self._parameters
-        positional = [given[index] for index in parameters.positional]
-        named = {name: given[index] for name, index in parameters.named.items()}
-        return self._function(*positional, **named)
-
-    def _open(self, message: Message, body: bytes) -> Given:
-        """Return what a message gives to a call. Raises Undecodable."""
-        headers = Headers()
-        if body.startswith(MAGIC):
-            message.body, found = unwrap(body)
-            headers.update(found)
-        decode = self._parameters.decode
-        if decode is None:
-            return Given(None, message, headers, None)
+    def _call_function(self, messages: list[Message], bodies: list[bytes]) -> None:
+        handler = self.handler
+        given, undecodable = self._open(messages, bodies)
         try:
-            return Given(decode(message.body), message, headers, None)
+            result = handler.once.apply(handler, given, self._pass) if handler.once else self._pass(given)
         except Exception as error:
-            raise Undecodable(f"the body is not what {self.handler} takes: {describe(error)}") from error
+            raise_merged(undecodable, len(messages), error)
+            raise
+        if undecodable:
+            raise BatchFailed(undecodable)
+        if result is not None:
+            check_handler_result(handler.function, result)
 
     # ---- in an event loop
 
     async def handle_async(self, message: Message) -> None:
         """Do as `handle`, with a coroutine function."""
+        await self.handle_all_async([message])
+
+    async def handle_all_async(self, messages: list[Message]) -> None:
+        """Do as `handle_all`, with a coroutine function."""
         if self._pace is not None and not await self._pace.wait_async():
-            message.requeue(0, backoff=False)
+            return_all(messages)
             return
-        body = message.body
-        scope = asyncio.timeout(self._limit_s)
+        bodies = [message.body for message in messages]
         try:
-            async with scope:
-                await self.call_async(message, body)
+            await self.call_async(messages, bodies)
         except BaseException as error:
-            if scope.expired():
-                self.fail(message, body, self._over_limit())
-                return
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # by a stop: the consumer returns the message
-            self.fail(message, body, error)
+            self.fail(messages, bodies, error)
             if isinstance(error, ENDINGS):
                 raise
 
-    async def call_async(self, message: Message, body: bytes) -> None:
+    async def call_async(self, messages: list[Message], bodies: list[bytes]) -> None:
         """Do as `call`, with a coroutine function."""
         if not self._middleware:
-            await self._await_function(message, body)
+            await self._await_function(messages, bodies)
             return
-        call = Call(self.handler, [message], partial(self._await_function, message, body))
+        call = Call(self.handler, messages, partial(self._await_function, messages, bodies))
         for middleware in self._middleware:
-            call = Call(self.handler, [message], partial(middleware.around_async, message, call))
+            call = Call(self.handler, messages, partial(middleware.around_async, messages[0], call))
         await call()
 
-    async def _await_function(self, message: Message, body: bytes) -> None:
-        given = self._open(message, body)
-        if self.handler.once is None:
-            await self._pass(given)
-        else:
-            await self.handler.once.apply_async(self.handler, given, self._pass)
+    async def _await_function(self, messages: list[Message], bodies: list[bytes]) -> None:
+        given, undecodable = self._open(messages, bodies)
+        try:
+            if self.handler.time_limit_s is None:
+                await self._pass(given)
+            else:
+                await self._await_within_limit(given)
+        except Exception as error:
+            raise_merged(undecodable, len(messages), error)
+            raise
+        if undecodable:
+            raise BatchFailed(undecodable)
+
+    async def _await_within_limit(self, given: Given) -> None:
+        scope = asyncio.timeout(self.handler.time_limit_s)
+        try:
+            async with scope:
+                await self._pass(given)
+        except TimeoutError:
+            if scope.expired():
+                raise self._over_limit() from None
+            raise
+
+    # ---- what a call passes
+
+    def _pass(self, given: Given) -> Any:
+        """Call the function with what its parameters ask for."""
+        return self.handler.function(**{name: given[role] for name, role in self.handler.roles.items()})
+
+    def _open(self, messages: list[Message], bodies: list[bytes]) -> tuple[Given, dict[int, BaseException]]:
+        """Return what a call passes, and the errors of messages of a batch that cannot be decoded. Raises Undecodable."""
+        if self.handler.batch is None:
+            return self._open_one(messages[0], bodies[0]), {}
+        opened: list[Given] = []
+        errors: dict[int, BaseException] = {}
+        for index, message in enumerate(messages):
+            try:
+                opened.append(self._open_one(message, bodies[index]))
+            except Undecodable as error:
+                errors[index] = error
+        if not opened:
+            raise BatchFailed(errors)
+        values = [given.value for given in opened]
+        return Given(values, [given.message for given in opened], [given.headers for given in opened]), errors
+
+    def _open_one(self, message: Message, body: bytes) -> Given:
+        headers = Headers()
+        if body.startswith(MAGIC):
+            message.body, found = unwrap(body)
+            headers.update(found)
+        decode = self.handler.decode
+        if decode is None:
+            return Given(None, message, headers)
+        try:
+            return Given(decode(message.body), message, headers)
+        except Exception as error:
+            raise Undecodable(f"the body is not what {self.handler} takes: {describe(error)}") from error
 
     # ---- answers
 
     def _over_limit(self) -> TimeLimitExceeded:
         self.counts.add("timed_out")
-        return TimeLimitExceeded(f"{self.handler} took longer than its time_limit_s, {self._limit_s}")
+        return TimeLimitExceeded(
+            f"{self.handler} took longer than its time_limit_s, {self.handler.time_limit_s}"
+        )
 
-    def fail(self, message: Message, body: bytes, error: BaseException) -> None:
-        """Decide what becomes of a message whose call raised this error, and do it."""
-        self.answer(message, body, decide(error, message.attempts, self.handler.retry, self._chance))
+    def fail(self, messages: list[Message], bodies: list[bytes], error: BaseException) -> None:
+        """Decide what becomes of the messages of a call that raised this error, and do it."""
+        if isinstance(error, BatchFailed):
+            errors: dict[int, BaseException] = error.errors
+        else:
+            errors = dict.fromkeys(range(len(messages)), error)
+        logged: BaseException | None = None
+        for index, each in errors.items():
+            message = messages[index]
+            outcome = decide(each, message.attempts, self.handler.retry, self._chance)
+            if outcome.error is not None:
+                self._log_error(message, each, has_trace=each is not logged)
+                logged = each
+            self.answer(message, bodies[index], outcome)
+
+    def _log_error(self, message: Message, error: BaseException, *, has_trace: bool) -> None:
+        write = (
+            self._log.exception if has_trace and not isinstance(error, _WITHOUT_TRACE) else self._log.error
+        )
+        write("%s failed on %s, attempt %d: %s", self.handler, message, message.attempts, describe(error))
 
     def answer(self, message: Message, body: bytes, outcome: Outcome) -> None:
         """Requeue, bury or finish a message, unless the handler has answered or detached it."""
-        if outcome.error is not None:
-            self._log_error(message, outcome.error)
         if message.is_answered or message.is_detached:
             return
         if isinstance(outcome, RequeueAfter):
-            self._requeue(message, outcome)
+            if outcome.error is not None:
+                self.counts.add("retried")
+            message.requeue(min(outcome.delay_s, self.handler.longest_defer_s), backoff=False)
         elif isinstance(outcome, DeadLetter):
             self._bury(message, body, outcome.error)
         elif isinstance(outcome, Dropped):
@@ -237,20 +278,11 @@ class Calls:
             self._log.info("%s dropped %s: %s", self.handler, message, outcome.reason)
             message.finish()
 
-    def _log_error(self, message: Message, error: BaseException) -> None:
-        write = self._log.error if isinstance(error, _WITHOUT_TRACE) else self._log.exception
-        write("%s failed on %s, attempt %d: %s", self.handler, message, message.attempts, describe(error))
-
-    def _requeue(self, message: Message, outcome: RequeueAfter) -> None:
-        if outcome.error is not None:
-            self.counts.add("retried")
-        message.requeue(min(outcome.delay_s, self._longest_defer_s), backoff=False)
-
     def _bury(self, message: Message, body: bytes, error: BaseException) -> None:
         """Publish a dead letter. The message is finished once that is stored, and comes again if it is not."""
         topic, letter = dead_letter(self.handler, message, body, error, self._clock_ns())
         if topic == message.topic:
-            self._log.error("%s is kept: %s has no dead letters of its own", message, topic)
+            self._log.error("%s comes again: %s is a topic of dead letters, and has none", message, topic)
             message.requeue(self.handler.retry.most_s, backoff=False)
             return
         message.detach()
@@ -260,13 +292,32 @@ class Calls:
             self._buried(message, topic, refused)
 
     def _buried(self, message: Message, topic: str, error: Exception | None) -> None:
-        if error is not None:
-            self._log.error(
-                "no dead letter of %s was stored in %s, it comes again: %s", message, topic, error
-            )
-            retry = self.handler.retry
-            message.requeue(retry.delay_s(message.attempts, self._chance()), backoff=False)
+        if error is None:
+            self.counts.add("dead")
+            self._log.error("%s is a dead letter now, in %s", message, topic)
+            message.finish()
             return
-        self.counts.add("dead")
-        self._log.error("%s is a dead letter now, in %s", message, topic)
-        message.finish()
+        self._log.error("%s comes again: no dead letter was stored in %s: %s", message, topic, error)
+        delay_s = self.handler.retry.delay_s(message.attempts, self._chance())
+        message.requeue(delay_s, backoff=False)
+
+
+def return_all(messages: list[Message]) -> None:
+    """Let the server deliver messages again at once: no call has begun."""
+    for message in messages:
+        message.requeue(0, backoff=False)
+
+
+def raise_merged(undecodable: dict[int, BaseException], count: int, error: Exception) -> None:
+    """Raise BatchFailed with the errors of a batch of `count` messages by their indexes, if they differ.
+
+    A BatchFailed of a handler has indexes of the values that it got: those of messages that could be decoded.
+    """
+    if not undecodable and not isinstance(error, BatchFailed):
+        return
+    indexes = [index for index in range(count) if index not in undecodable]
+    if isinstance(error, BatchFailed):
+        errors = {indexes[index]: each for index, each in error.errors.items()}
+    else:
+        errors = dict.fromkeys(indexes, error)
+    raise BatchFailed({**undecodable, **errors}) from error

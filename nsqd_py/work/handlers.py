@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from nsqd_py.client.callables import is_coroutine_function, name_of, refuse_what_does_not_run
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.message import Message
 from nsqd_py.protocol.outgoing import sub
-from nsqd_py.work.batches import Batch
 from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import Retry
 from nsqd_py.work.values import BadAnnotation, Decoder, decoder_of
 
-_FIXED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _LISTS = (list, Sequence)
 _MESSAGE_NAME = "message"
 _CONNECTION_NAME = "connection"
+_HANDLER = "nsqd_py_handler"  # the attribute of a declared function
 
 
 class BadHandler(BadClientOption, TypeError):
@@ -30,206 +30,162 @@ class Headers(dict[str, str]):
     """The headers of the envelope of a message, for handlers that have a parameter with this annotation."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A handler gets lists: of up to `most` messages, and no later than `within_s` after the first one came.
+
+    Raises ValueError, with the name of the field.
+    """
+
+    most: int
+    within_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.most < 1:
+            raise ValueError(f"most must be at least 1, got {self.most}")
+        if self.within_s < 0:
+            raise ValueError(f"within_s must be at least 0, got {self.within_s}")
+
+
 class Given(NamedTuple):
     """All that a call may pass to its function. Of a batch, the first three are lists."""
 
     value: Any
     message: Any
     headers: Any
-    connection: Any
+    connection: Any = None
 
 
 VALUE, MESSAGE, HEADERS, CONNECTION = range(len(Given._fields))
 
 
-class Parameters(NamedTuple):
-    """What the parameters of a function get: indexes into `Given`.
-
-    decode  makes the value of a body; None if the function takes no value
-    """
-
-    positional: tuple[int, ...]
-    named: Mapping[str, int]
-    decode: Decoder | None
-
-    @property
-    def is_value_only(self) -> bool:
-        return self.positional == (VALUE,) and not self.named
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class Handler:
-    """One declared handler. `App.handler` describes the fields.
+    """One declared handler. `App.handler` describes the first fields.
 
-    name        module and qualified name of the function
-    is_async    the function is a coroutine function
-    parameters  what its calls pass to it
+    longest_defer_s  the longest delay that nsqd takes
+    name             module and qualified name of the function
+    is_async         the function is a coroutine function
+    roles            what each parameter gets, as an index into `Given`
+    decode           makes the value of a body; None if the function takes no value
+
+    Raises BadHandler.
     """
 
     function: Callable[..., Any]
-    name: str
     topic: str
     channel: str
-    concurrency: int
-    max_in_flight: int
-    time_limit_s: float | None
-    rate: float | None
-    batch: Batch | None
-    retry: Retry
-    once: Once | None
-    is_async: bool
-    parameters: Parameters
+    concurrency: int = 1
+    max_in_flight: int | None = None
+    time_limit_s: float | None = None
+    rate: float | None = None
+    batch: Batch | None = None
+    retry: Retry = field(default_factory=Retry)
+    once: Once | None = None
+    longest_defer_s: float
+    name: str = field(init=False)
+    is_async: bool = field(init=False)
+    roles: dict[str, int] = field(init=False, default_factory=dict)
+    decode: Decoder | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.name = f"{getattr(self.function, '__module__', '')}.{name_of(self.function)}"
+        self.is_async = is_coroutine_function(self.function)
+        try:
+            sub(self.topic, self.channel)
+            refuse_what_does_not_run("the function", self.function, is_awaited=True)
+        except ValueError as error:
+            self.refuse(str(error))
+        self._check("concurrency", self.concurrency, self.concurrency >= 1, "at least 1")
+        together = self.concurrency * (self.batch.most if self.batch else 1)
+        if self.max_in_flight is None:
+            self.max_in_flight = together
+        expected = f"at least {together}, the messages that its calls handle together"
+        self._check("max_in_flight", self.max_in_flight, self.max_in_flight >= together, expected)
+        is_limit = self.time_limit_s is None or self.time_limit_s > 0
+        self._check("time_limit_s", self.time_limit_s, is_limit, "above 0, or None")
+        self._check("rate", self.rate, self.rate is None or self.rate > 0, "above 0, or None")
+        expected = f"at most {self.longest_defer_s}, the longest_defer_s of the app"
+        self._check("most_s of retry", self.retry.most_s, self.retry.most_s <= self.longest_defer_s, expected)
+        if self.once is not None and (self.batch is not None or self.is_async):
+            self.refuse("once needs a plain function without batch: make it one, or insert the ids yourself")
+        self._read_parameters()
+        with suppress(AttributeError):  # a bound method has no attributes
+            setattr(self.function, _HANDLER, self)
 
     def __str__(self) -> str:
         return f"{self.name} of {self.topic}/{self.channel}"
 
-
-def make_handler(
-    function: Callable[..., Any],
-    topic: str,
-    channel: str,
-    *,
-    concurrency: int = 1,
-    max_in_flight: int | None = None,
-    time_limit_s: float | None = None,
-    rate: float | None = None,
-    batch: Batch | None = None,
-    retry: Retry | None = None,
-    once: Once | None = None,
-    longest_defer_s: float,
-) -> Handler:
-    """Return the handler of these declarations, as `App.handler` describes them. Raises BadHandler."""
-    name = f"{getattr(function, '__module__', '')}.{name_of(function)}"
-    declared = _Declared(name, topic)
-    try:
-        sub(topic, channel)
-        refuse_what_does_not_run("the function", function, is_awaited=True)
-    except ValueError as error:
-        declared.refuse(str(error))
-    most = concurrency * (batch.most if batch else 1)
-    declared.check("concurrency", concurrency, concurrency >= 1, "at least 1")
-    in_flight = most if max_in_flight is None else max_in_flight
-    declared.check(
-        "max_in_flight", in_flight, in_flight >= most, f"at least {most}, what its calls handle together"
-    )
-    declared.check("time_limit_s", time_limit_s, time_limit_s is None or time_limit_s > 0, "above 0, or None")
-    declared.check("rate", rate, rate is None or rate > 0, "above 0, in calls a second, or None")
-    retry = retry or Retry()
-    longest = f"at most {longest_defer_s}, the longest_defer_s of the app"
-    declared.check("the most_s of retry", retry.most_s, retry.most_s <= longest_defer_s, longest)
-    if once is not None and batch is not None:
-        declared.refuse("once works on single messages: remove batch, or write the ids in the handler")
-    return Handler(
-        function=function,
-        name=name,
-        topic=topic,
-        channel=channel,
-        concurrency=concurrency,
-        max_in_flight=in_flight,
-        time_limit_s=time_limit_s,
-        rate=rate,
-        batch=batch,
-        retry=retry,
-        once=once,
-        is_async=is_coroutine_function(function),
-        parameters=_parameters(
-            declared, function, has_batch=batch is not None, has_connection=once is not None
-        ),
-    )
-
-
-class _Declared(NamedTuple):
-    """A handler that is being declared, for errors."""
-
-    name: str
-    topic: str
-
     def refuse(self, text: str) -> NoReturn:
         raise BadHandler(f"handler {self.name} of topic {self.topic}: {text}")
 
-    def check(self, name: str, value: object, is_valid: bool, expected: str) -> None:
+    def _check(self, name: str, value: object, is_valid: bool, expected: str) -> None:
         if not is_valid:
             self.refuse(f"{name} must be {expected}, got {value}")
 
+    # ---- parameters
 
-def _parameters(
-    declared: _Declared, function: Callable[..., Any], *, has_batch: bool, has_connection: bool
-) -> Parameters:
-    positional: list[int] = []
-    named: dict[str, int] = {}
-    decode: Decoder | None = None
-    values: list[str] = []
-    has_gap = False  # a parameter was left to its default: those after it are named
-    annotations = _annotations(declared, function)
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind == inspect.Parameter.VAR_POSITIONAL:
-            declared.refuse(f"*{parameter.name} gets nothing: name a parameter for the value")
-        if parameter.kind == inspect.Parameter.VAR_KEYWORD:
-            continue
-        annotation = annotations.get(parameter.name, Any)
-        role = _role(parameter, annotation, has_batch=has_batch, has_connection=has_connection)
-        if role == VALUE:
-            if values and parameter.default is not inspect.Parameter.empty:
-                has_gap = True
+    def _read_parameters(self) -> None:
+        annotations = self._annotations()
+        values: list[str] = []
+        for parameter in inspect.signature(self.function).parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                self.refuse(f"{parameter} is not passed by name: make it a plain parameter")
+            if parameter.kind == parameter.VAR_KEYWORD:
                 continue
-            values.append(parameter.name)
-            decode = _decoder(declared, parameter.name, annotation, has_batch=has_batch)
-        if parameter.kind in _FIXED and not has_gap:
-            positional.append(role)
-        else:
-            named[parameter.name] = role
-    if len(values) > 1:
-        declared.refuse(
-            f"it has several parameters for one value, {', '.join(values)}: keep one, give the others defaults, or "
-            "annotate them with Message or Headers"
-        )
-    return Parameters(tuple(positional), named, decode)
-
-
-def _annotations(declared: _Declared, function: Callable[..., Any]) -> dict[str, Any]:
-    target: Any = function
-    while hasattr(target, "func"):  # functools.partial
-        target = target.func
-    if not inspect.isroutine(target):
-        target = type(target).__call__
-    try:
-        return get_type_hints(target)
-    except NameError as error:
-        declared.refuse(
-            f"an annotation cannot be resolved ({error}): import the type at run time, not under TYPE_CHECKING, and "
-            "define it at the top of its module"
-        )
-
-
-def _role(parameter: inspect.Parameter, annotation: Any, *, has_batch: bool, has_connection: bool) -> int:
-    """Return what a parameter gets, as an index into `Given`."""
-    if has_batch and get_origin(annotation) in _LISTS:
-        (annotation,) = get_args(annotation)
-        if annotation in (Message, Headers):
-            return MESSAGE if annotation is Message else HEADERS
-        return VALUE
-    if annotation is Message or (parameter.name == _MESSAGE_NAME and annotation is Any):
-        return MESSAGE
-    if annotation is Headers:
-        return HEADERS
-    if has_connection and (parameter.name == _CONNECTION_NAME or _is_connection(annotation)):
-        return CONNECTION
-    return VALUE
-
-
-def _is_connection(annotation: Any) -> bool:
-    kind = get_origin(annotation) or annotation
-    return getattr(kind, "__name__", "") in ("Connection", "AsyncConnection")
-
-
-def _decoder(declared: _Declared, name: str, annotation: Any, *, has_batch: bool) -> Decoder:
-    if has_batch and annotation is not Any:
-        if get_origin(annotation) not in _LISTS and annotation is not list:
-            declared.refuse(
-                f"the parameter {name} gets the values of a batch: annotate it with a list, as in list[dict], not {annotation!r}"
+            annotation = annotations.get(parameter.name, Any)
+            role = self._role(parameter.name, annotation)
+            if role == VALUE:
+                if values and parameter.default is not parameter.empty:
+                    continue
+                values.append(parameter.name)
+                self.decode = self._decoder(parameter.name, annotation)
+            self.roles[parameter.name] = role
+        if len(values) > 1:
+            self.refuse(
+                f"it takes several values, {', '.join(values)}, and a message has one: keep one of them, and give the "
+                "others defaults, or annotate them with Message or Headers"
             )
-        (annotation,) = get_args(annotation) or (Any,)
-    try:
-        return decoder_of(annotation)
-    except BadAnnotation as error:
-        declared.refuse(f"the parameter {name}: {error}")
+
+    def _annotations(self) -> dict[str, Any]:
+        target: Any = self.function
+        while hasattr(target, "func"):  # functools.partial
+            target = target.func
+        if not inspect.isroutine(target):
+            target = type(target).__call__
+        try:
+            return get_type_hints(target)
+        except NameError as error:
+            self.refuse(
+                f"an annotation is not defined ({error}): import it at run time, not under TYPE_CHECKING, and define "
+                "it at the top of its module"
+            )
+
+    def _role(self, name: str, annotation: Any) -> int:
+        """Return what a parameter gets, as an index into `Given`."""
+        if self.batch is not None and get_origin(annotation) in _LISTS:
+            (annotation,) = get_args(annotation)
+        if annotation is Message or (name == _MESSAGE_NAME and annotation is Any):
+            return MESSAGE
+        if annotation is Headers:
+            return HEADERS
+        is_connection = name == _CONNECTION_NAME or getattr(annotation, "__name__", "") == "Connection"
+        return CONNECTION if self.once is not None and is_connection else VALUE
+
+    def _decoder(self, name: str, annotation: Any) -> Decoder:
+        if self.batch is not None and annotation is not Any:
+            if (get_origin(annotation) or annotation) not in _LISTS:
+                self.refuse(f"{name} gets the values of a batch: annotate it with a list, as in list[dict]")
+            (annotation,) = get_args(annotation) or (Any,)
+        try:
+            return decoder_of(annotation)
+        except BadAnnotation as error:
+            self.refuse(f"the parameter {name}: {error}")
+
+
+def handler_of(declared: Handler | Callable[..., Any]) -> Handler:
+    """Return the handler as which a function was declared last. Raises BadHandler if it was not."""
+    found = declared if isinstance(declared, Handler) else getattr(declared, _HANDLER, None)
+    if found is None:
+        raise BadHandler(f"{name_of(declared)} is no handler: decorate it with @app.handler(topic)")
+    return found

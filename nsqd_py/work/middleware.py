@@ -1,14 +1,23 @@
-"""What runs around each call of a handler."""
+"""What runs around each call of a handler, and some uses of that.
+
+Their libraries are imported when one is made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nsqd_py.client.message import Message
+from nsqd_py.client.message import Message, Requeue
+from nsqd_py.work.outcomes import Drop
 
 if TYPE_CHECKING:
+    from nsqd_py.otel import Instrumentation
     from nsqd_py.work.handlers import Handler
+
+_REQUESTS = (Requeue, Drop)  # a handler raises them, and has not failed
 
 
 class Call:
@@ -43,3 +52,116 @@ class Middleware(Protocol):
     async def around_async(self, message: Message, call: Call) -> None:
         """Run around a coroutine function."""
         await call()
+
+
+class Within(Middleware):
+    """A middleware that is a context manager, the same one around plain functions and coroutine functions."""
+
+    def within(self, call: Call) -> AbstractContextManager[object]:
+        """Return the context manager in which the call runs."""
+        raise NotImplementedError
+
+    def around(self, message: Message, call: Call) -> None:
+        with self.within(call):
+            call()
+
+    async def around_async(self, message: Message, call: Call) -> None:
+        with self.within(call):
+            await call()
+
+
+class OnError(Within):
+    """Calls `report(error, call)` for each error of a handler, and for each body that cannot be decoded.
+
+        OnError(lambda error, call: sentry_sdk.capture_exception(error))
+
+    `Requeue` and `Drop` are no errors. A thread that is over its time limit has raised none yet.
+    """
+
+    def __init__(self, report: Callable[[BaseException, Call], object]) -> None:
+        self._report = report
+
+    @contextmanager
+    def within(self, call: Call) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, _REQUESTS):
+                self._report(error, call)
+            raise
+
+
+class OpenTelemetry(Within):
+    """A span and metrics for each message, as `nsqd_py.otel.Instrumentation` makes them; those of a batch are nested."""
+
+    def __init__(self, instrumentation: Instrumentation | None = None) -> None:
+        if instrumentation is None:
+            from nsqd_py.otel import Instrumentation
+
+            instrumentation = Instrumentation()
+        self._instrumentation = instrumentation
+
+    @contextmanager
+    def within(self, call: Call) -> Iterator[None]:
+        with ExitStack() as spans:
+            for message in call.messages:
+                spans.enter_context(self._instrumentation.processing(message))
+            yield
+
+
+class Prometheus(Within):
+    """The histogram `nsq_work_call_seconds` of prometheus-client, with the labels `handler` and `outcome`.
+
+    An outcome is "returned", "requeued", "dropped" or "failed".
+    """
+
+    def __init__(self, registry: Any = None) -> None:
+        from prometheus_client import REGISTRY, Histogram
+
+        self._seconds = Histogram(
+            "nsq_work_call_seconds",
+            "Duration of a call of a handler.",
+            ["handler", "outcome"],
+            registry=registry or REGISTRY,
+        )
+
+    @contextmanager
+    def within(self, call: Call) -> Iterator[None]:
+        outcome = "failed"
+        began_s = time.perf_counter()
+        try:
+            yield
+            outcome = "returned"
+        except Requeue:
+            outcome = "requeued"
+            raise
+        except Drop:
+            outcome = "dropped"
+            raise
+        finally:
+            self._seconds.labels(call.handler.name, outcome).observe(time.perf_counter() - began_s)
+
+
+class DjangoConnections(Middleware):
+    """Closes Django's database connections that are unusable or too old, before and after each call, as a request does."""
+
+    def __init__(self) -> None:
+        from asgiref.sync import sync_to_async
+        from django.db import close_old_connections
+
+        self._close = close_old_connections
+        self._close_async = sync_to_async(close_old_connections)
+
+    def around(self, message: Message, call: Call) -> None:
+        self._close()
+        try:
+            call()
+        finally:
+            self._close()
+
+    async def around_async(self, message: Message, call: Call) -> None:
+        await self._close_async()
+        try:
+            await call()
+        finally:
+            await self._close_async()

@@ -5,7 +5,7 @@ The server counts the attempts of a message, also those that ended with a killed
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -20,6 +20,17 @@ class Drop(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class BatchFailed(Exception):
+    """A handler of batches raises this if some of its values failed: their indexes, with their errors. The others are finished.
+
+    The errors may be `Requeue` and `Drop` too.
+    """
+
+    def __init__(self, errors: Mapping[int, BaseException]) -> None:
+        super().__init__(dict(errors))
+        self.errors = dict(errors)
 
 
 class Undecodable(NsqdError):
@@ -69,7 +80,7 @@ class Retry:
     def delay_s(self, attempts: int, chance: float) -> float:
         """Return the delay after this many attempts. `chance`, from 0 to 1, places it within its jitter."""
         try:
-            delay_s = self.first_s * self.factor ** (attempts - 1)
+            delay_s = self.first_s * float(self.factor) ** (attempts - 1)  # of a whole number it would take long
         except OverflowError:
             delay_s = self.most_s
         spread = 1 + self.jitter * (2 * chance - 1)

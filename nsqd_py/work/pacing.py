@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from threading import Condition, Event
+from threading import Condition, Event, Lock
 from time import monotonic
 
 from nsqd_py.client.blocking.backend import THREADS
@@ -72,6 +72,9 @@ class TimeLimits:
         self._clock = clock
         self._running: dict[Limited, None] = {}
         self._changed = Condition()
+        self._answering = (
+            Lock()
+        )  # held from the removal of calls over their limit until their messages are answered
         self._wakes_s = -math.inf  # when the thread looks next
         self._is_closed = False
 
@@ -85,17 +88,24 @@ class TimeLimits:
         return call
 
     def end(self, call: Limited) -> bool:
-        """Return False if the call is over its limit, so that its message was answered."""
+        """Return False if the call is over its limit: then its message is answered, before this returns."""
         with self._changed:
-            return self._running.pop(call, self) is None
+            is_in_time = self._running.pop(call, self) is None
+        if not is_in_time:
+            with self._answering:
+                pass
+        return is_in_time
 
-    def expire(self, now_s: float) -> list[Limited]:
-        """Remove and return the calls that are over their limit."""
-        with self._changed:
-            over = [call for call in self._running if call.deadline_s <= now_s]
+    def expire(self, now_s: float) -> int:
+        """Answer the messages of calls that are over their limit. Return how many calls these are."""
+        with self._answering:
+            with self._changed:
+                over = [call for call in self._running if call.deadline_s <= now_s]
+                for call in over:
+                    del self._running[call]
             for call in over:
-                del self._running[call]
-        return over
+                call.on_over()
+        return len(over)
 
     def start(self) -> None:
         """Start the thread that looks for calls over their limit."""
@@ -108,8 +118,7 @@ class TimeLimits:
 
     def _watch(self) -> None:
         while not self._is_closed:
-            for call in self.expire(self._clock()):
-                call.on_over()
+            self.expire(self._clock())
             with self._changed:
                 self._wakes_s = min((call.deadline_s for call in self._running), default=math.inf)
                 if not self._is_closed:

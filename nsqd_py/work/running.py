@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from threading import Event
 from typing import Any, NamedTuple, Self
 
 from nsqd_py.client.aio import Consumer as AsyncConsumer
 from nsqd_py.client.blocking.backend import THREADS
 from nsqd_py.client.blocking.consumer import Consumer
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S
+from nsqd_py.client.message import Message
 from nsqd_py.runtime.logs.lines import LineWriter
+from nsqd_py.work.batches import Collector
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.handlers import Handler
 from nsqd_py.work.pacing import Pace, TimeLimits
@@ -50,13 +51,19 @@ class HandlerStats(NamedTuple):
 
 
 class _Consumed(NamedTuple):
-    """A handler, its consumer, and its calls in this process. `ended` is done when the consumer of an event loop is."""
+    """A handler, its consumer, and its calls in this process.
+
+    pace       the rate of its calls, if it has one
+    collector  of batches
+    ended      done when the consumer of an event loop has ended
+    """
 
     handler: Handler
     calls: Calls
     consumer: Consumer
     pace: Pace | None
-    ended: Future[Any] | None
+    collector: Collector | None = None
+    ended: Future[Any] | None = None
 
 
 class EventLoop:
@@ -98,7 +105,6 @@ class Running:
         self._loop = EventLoop() if any(handler.is_async for handler in handlers) else None
         self._consumed: list[_Consumed] = []
         self._is_stopping = False
-        self._has_ended = Event()
         self._failure: BaseException | None = None
         if any(handler.time_limit_s is not None for handler in handlers):
             self._limits.start()
@@ -115,20 +121,30 @@ class Running:
     def _start(
         self, handler: Handler, calls: Calls, pace: Pace | None, settings: dict[str, Any]
     ) -> _Consumed:
-        given = {
-            **settings,
-            "concurrency": handler.concurrency,
-            "max_in_flight": handler.max_in_flight,
-            "max_attempts": 0,  # retries and dead letters are those of `Calls`
-        }
-        if not handler.is_async:
+        # Retries and dead letters are those of `Calls`.
+        given = {**settings, "max_in_flight": handler.max_in_flight, "max_attempts": 0}
+        if handler.batch is not None:
+            collector = Collector(handler.batch.most, handler.batch.within_s)
+            collector.start(
+                handler.concurrency, self._handle_in_loop(calls) if handler.is_async else calls.handle_all
+            )
+            consumer = Consumer(handler.topic, handler.channel, batch_handler=collector.put, **given)
+            consumer.start()
+            return _Consumed(handler, calls, consumer, pace, collector)
+        given["concurrency"] = handler.concurrency
+        if self._loop is None or not handler.is_async:
             consumer = Consumer(handler.topic, handler.channel, calls.handle, **given)
             consumer.start()
-            return _Consumed(handler, calls, consumer, pace, None)
-        assert self._loop is not None
+            return _Consumed(handler, calls, consumer, pace)
         in_loop = AsyncConsumer(handler.topic, handler.channel, calls.handle_async, **given)
         self._loop.submit(in_loop.start()).result()
-        return _Consumed(handler, calls, in_loop, pace, self._loop.submit(in_loop.wait()))
+        return _Consumed(handler, calls, in_loop, pace, ended=self._loop.submit(in_loop.wait()))
+
+    def _handle_in_loop(self, calls: Calls) -> Callable[[list[Message]], None]:
+        """Return what lets the event loop handle a batch, and waits for that."""
+        loop = self._loop
+        assert loop is not None
+        return lambda messages: loop.submit(calls.handle_all_async(messages)).result()
 
     # ---- its end
 
@@ -150,6 +166,8 @@ class Running:
         for each in self._consumed:
             if each.pace is not None:
                 each.pace.end()
+            if each.collector is not None:
+                each.collector.hurry()
             each.consumer.begin_to_stop(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -170,6 +188,8 @@ class Running:
 
     def _has_stopped(self, each: _Consumed) -> bool:
         """True if a consumer has ended. Notes the error that ended it."""
+        if each.collector is not None and each.collector.failure is not None:
+            self._note(each, each.collector.failure)
         try:
             if each.ended is None:
                 return each.consumer.wait(0)
@@ -177,12 +197,19 @@ class Running:
                 each.ended.result()
             return each.ended.done()
         except BaseException as error:  # noqa: BLE001 - `failure` has it
-            if self._failure is None:
-                self._failure = error
-                self._log.error("the consumer of %s has ended: %r", each.handler, error)
+            self._note(each, error)
             return True
 
+    def _note(self, each: _Consumed, error: BaseException) -> None:
+        """Remember the first error that ended a consumer."""
+        if self._failure is None:
+            self._failure = error
+            self._log.error("the consumer of %s has ended: %r", each.handler, error)
+
     def _close(self) -> None:
+        for each in self._consumed:
+            if each.collector is not None:
+                each.collector.close()
         self._limits.close()
         if self._loop is not None:
             self._loop.close()
@@ -206,20 +233,11 @@ class Running:
 
 
 def _stats(each: _Consumed) -> HandlerStats:
-    of_consumer = each.consumer.stats()
+    handler = each.handler
     counts = each.calls.counts
+    stats = each.consumer.stats()
     return HandlerStats(
-        name=each.handler.name,
-        topic=each.handler.topic,
-        channel=each.handler.channel,
-        is_running=each.consumer.running,
-        connections=len(of_consumer.connections),
-        received=of_consumer.received,
-        finished=of_consumer.finished,
-        requeued=of_consumer.requeued,
-        in_flight=of_consumer.in_flight,
-        retried=counts.retried,
-        dead=counts.dead,
-        dropped=counts.dropped,
-        timed_out=counts.timed_out,
+        *(handler.name, handler.topic, handler.channel, each.consumer.running, len(stats.connections)),
+        *(stats.received, stats.finished, stats.requeued, stats.in_flight),
+        *(counts.retried, counts.dead, counts.dropped, counts.timed_out),
     )
