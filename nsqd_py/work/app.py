@@ -87,6 +87,11 @@ class App:
         settings = self._settings
         return addresses_of("work app", settings["nsqd_tcp_addresses"], settings["lookupd_http_addresses"])
 
+    @property
+    def client_settings(self) -> dict[str, Any]:
+        """The addresses, options and log of all clients of the app, as keywords of a Producer or Consumer."""
+        return {**self._settings}
+
     # ---- handlers
 
     def handler(

@@ -162,6 +162,7 @@ COMPLETE = {
     "to_nsq": ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1"),
     "nsq_to_http": ("--topic=t",),
     "nsq_to_nsq": ("--topic=t", "--destination-nsqd-tcp-address=127.0.0.1:1"),
+    "nsq_worker": ("nowhere:app",),
     "spark_replay": ("/nowhere", "--dry-run"),
 }
 

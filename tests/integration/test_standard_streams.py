@@ -20,6 +20,7 @@ _PROGRAMS = (
     "nsq_to_file",
     "nsq_to_http",
     "nsq_to_nsq",
+    "nsq_worker",
     "to_nsq",
     "spark_replay",
     "contrib",

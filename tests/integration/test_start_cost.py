@@ -26,6 +26,7 @@ TOOLS = (
     "nsq_to_file",
     "nsq_to_http",
     "nsq_to_nsq",
+    "nsq_worker",
     "spark_replay",
     "to_nsq",
 )

@@ -84,6 +84,7 @@ ACCEPTED = {
         "--header=A: pass4567",
     ),
     "nsq_to_nsq": (LOOKUPD, "--topic=orders", "--destination-nsqd-tcp-address=127.0.0.1:4150"),
+    "nsq_worker": ("shop.work:app", "--nsqd-http-address=http://user:pass4567@127.0.0.1:4151"),
     "to_nsq": ("--topic=orders", "--nsqd-tcp-address=127.0.0.1:4150", "--producer-opt=auth_secret,pass4567"),
     "spark_replay": (
         "--dry-run",

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from nsq_apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
+from nsq_apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, nsq_worker, to_nsq
 from nsq_apps.manual import programs
 from nsq_tools.nsq_to_nsq.forwarder import check as check_nsq_to_nsq
 from nsq_tools.nsq_to_nsq.program import PROGRAM as NSQ_TO_NSQ
@@ -65,6 +65,19 @@ LINES = [
     (nsq_to_nsq, [*NSQ, ITSELF], "from 127.0.0.1:1 to itself without end"),
     (nsq_to_nsq, [*NSQ, ITSELF, "--destination-topic=t"], "to itself without end"),
     (nsq_to_nsq, [*NSQ, "--nsq"], "No such option: --nsq"),
+    (nsq_worker, [], "the app is missing: give its module and name, as in nsq-worker shop.work:app"),
+    (nsq_worker, ["check"], "check: the app is missing"),
+    (nsq_worker, ["shop.work"], "'shop.work' is neither an app, written as module:name"),
+    (nsq_worker, ["shop:app", "--processes=0"], "--processes must be at least 1, got 0"),
+    (nsq_worker, ["shop:app", "--health-address=8080"], "--health-address: \"8080\" has no port"),
+    (nsq_worker, ["shop:app", "other"], "nothing may follow shop:app here, got 'other'"),
+    (nsq_worker, ["run-once", "shop:app"], "run-once shop:app needs the name of one handler"),
+    (nsq_worker, ["dead", "shop:app"], "dead must be followed by one of list, show, replay, discard, got 'shop:app'"),
+    (nsq_worker, ["dead", "replay", "shop:app"], "dead replay needs either ids of dead letters"),
+    (nsq_worker, ["dead", "discard", "shop:app", "0" * 16, "--all"], "dead discard needs either ids"),
+    (nsq_worker, ["dead", "show", "shop:app"], "dead show needs the ids of dead letters"),
+    (nsq_worker, ["dead", "show", "shop:app", "x"], "'x' is not the id of a dead letter"),
+    (nsq_worker, ["dead", "list", "shop:app", "--all"], "--all is for dead replay and dead discard"),
     (nsq_tail, [SOURCE], "--topic required"),
     (nsq_tail, [SOURCE, TOPIC, "--grep=("], "--grep: "),
     (nsq_tail, [SOURCE, TOPIC, "--pick=a"], "--pick: 'a' is not a path"),

@@ -1,0 +1,97 @@
+"""/healthz and /metrics of nsq-worker, for all its processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.worker import Worker
+
+pytestmark = pytest.mark.ours
+HEALTH = "--health-address=127.0.0.1:0"
+
+
+@pytest.fixture
+def worker(tmp_path: Path, nsqd: NsqdProcess) -> Iterator[Worker]:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    made = Worker(folder, nsqd)
+    yield made
+    made.destroy()
+
+
+def wait_for_health(worker: Worker, status: int, text: str) -> None:
+    def answers() -> bool:
+        found, body = worker.get("/healthz")
+        return found == status and text in body
+
+    wait_until(answers, what=f"{status} {text!r}")
+
+
+def metric(worker: Worker, name: str, labels: str = "") -> float:
+    """The value of a metric; with labels, those of the handler `bill`."""
+    status, body = worker.get("/metrics")
+    assert status == 200
+    handler = f'{{channel="billing",handler="shop.bill",{labels}topic="orders"}}' if labels != "-" else ""
+    found = re.search(rf"^{re.escape(name + handler)} (\S+)$", body, re.MULTILINE)
+    assert found is not None, body
+    return float(found[1])
+
+
+def test_a_process_that_hangs_or_ends_is_not_healthy(worker: Worker) -> None:
+    worker.start("--processes=2", HEALTH)
+    wait_for_health(worker, 200, "OK\n")
+    first, second = worker.pids()[1], worker.pids()[2]
+    os.kill(second, signal.SIGSTOP)
+    wait_for_health(worker, 503, f"process 2 (pid {second}) has not reported for ")
+    os.kill(second, signal.SIGCONT)
+    wait_for_health(worker, 200, "OK\n")
+    os.kill(first, signal.SIGKILL)
+    wait_for_health(worker, 503, "process 1 ")
+    wait_for_health(worker, 200, "OK\n")
+    assert metric(worker, "nsq_worker_restarts_total", "-") == 1
+    assert worker.get("/other")[0] == 404
+
+
+def test_a_worker_that_stops_says_so(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.start(HEALTH)
+    nsqd.pub("orders", b'{"id": 1, "wait": true}')
+    worker.wait_for_note("began 1")
+    worker.signal(signal.SIGTERM)
+    wait_for_health(worker, 503, "the worker is stopping\n")
+    (worker.folder / "go").touch()
+    assert worker.wait() == 0
+
+
+def test_metrics_are_the_sum_of_all_processes_and_outlive_them(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.start("--processes=2", HEALTH)
+    for number in range(10):
+        nsqd.pub("orders", b'{"id": %d}' % number)
+    nsqd.pub("orders", b'{"id": 10, "fail": "no"}', b"no JSON")
+    wait_until(lambda: metric(worker, "nsq_worker_handled_total") == 10, what="10 handled")
+    wait_until(lambda: metric(worker, "nsq_worker_dead_letters_total") == 2, what="2 dead letters")
+    assert metric(worker, "nsq_worker_failed_total") == 2
+    assert metric(worker, "nsq_worker_connections") == 2
+    assert metric(worker, "nsq_worker_duration_seconds_count") == 12
+    assert metric(worker, "nsq_worker_duration_seconds_bucket", 'le="+Inf",') == 12
+    assert metric(worker, "nsq_worker_processes", "-") == 2
+
+    before = worker.pids()
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not set(before.values()) & set(worker.pids().values()), what="new processes")
+    assert metric(worker, "nsq_worker_handled_total") == 10
+
+
+def test_an_address_in_use_is_said_in_one_line(worker: Worker, nsqd: NsqdProcess) -> None:
+    ended = worker.run("shop:app", f"--health-address=127.0.0.1:{nsqd.tcp_port}")
+    assert ended.returncode == 1
+    assert ended.stderr.decode() == (
+        f"nsq-worker: --health-address: cannot listen on 127.0.0.1:{nsqd.tcp_port}: Address already in use\n"
+    )
