@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from threading import Lock
@@ -27,7 +27,7 @@ from nsqd_py.django.framework import (
 )
 from nsqd_py.django.options import BackendOptions, queue_problem, read_options
 from nsqd_py.django.results import Results, error_of, results_of, set_fields
-from nsqd_py.work import App
+from nsqd_py.work import App, Middleware
 
 _NO_PRIORITY = (
     "Backend does not support setting priority of tasks. nsqd delivers the tasks of a queue in their order: give urgent "
@@ -166,10 +166,11 @@ def publishing_app(options: BackendOptions) -> App:
         return _publishing[options]
 
 
-def make_app(options: BackendOptions) -> App:
+def make_app(options: BackendOptions, middleware: Sequence[Middleware] = ()) -> App:
     """Return a new App for these options, without handlers."""
     return App(
         options.app_name,
+        middleware=middleware,
         nsqd_tcp_addresses=options.nsqd_tcp_addresses,
         lookupd_http_addresses=options.lookupd_http_addresses,
         options=options.client,

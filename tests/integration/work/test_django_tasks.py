@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 import nsqd_py
@@ -231,6 +232,16 @@ def test_a_body_that_is_no_task_is_a_dead_letter_at_once(nsqd, project, body, re
     assert worker.log.read_text().count(reason) == 1
 
 
+def test_a_task_that_a_worker_does_not_have_waits_for_another_one(nsqd, project):
+    nsqd.publish(TOPIC, b'{"id": "x", "task": "shop.tasks.lost", "args": [], "kwargs": {}}')
+    worker = project.worker()
+    wait_until(lambda: "for a worker that has its task" in worker.log.read_text(), what="the warning")
+    wait_until(
+        lambda: nsqd.stats(TOPIC)["topics"][0]["channels"][0]["deferred_count"] == 1, what="the requeue"
+    )
+    assert dead_letters(nsqd) == 0
+
+
 # ---- the end of workers
 
 
@@ -282,6 +293,27 @@ def test_a_long_task_is_touched(project):
         wait_until(lambda: len(project.effects()) > 1, 4.5, "a second run")
     project.open("gate")
     project.wait_for_effects(["slow begins 1", "slow ends 1"])
+
+
+@pytest.fixture
+def prepared(project) -> DjangoProject:
+    pytest.importorskip("prometheus_client")
+    return project
+
+
+def test_several_processes(nsqd, prepared):
+    """They are those of nsq-worker, which replaces one that was killed."""
+    gate = str(prepared.folder / "gate")
+    prepared.run(f"tasks.slow.enqueue({gate!r}); tasks.slow.enqueue({gate!r})")
+    worker = prepared.worker("--processes=2", "--queues=default", "--stop-timeout=20")
+    prepared.wait_for_effects(["slow begins 1"] * 2)
+    first, *_ = psutil.Process(worker.pid).children()
+    first.kill()
+    prepared.wait_for_effects([*["slow begins 1"] * 2, "slow begins 2"])
+    prepared.open("gate")
+    prepared.wait_for_effects([*["slow begins 1"] * 2, "slow begins 2", "slow ends 1", "slow ends 2"])
+    wait_until(lambda: is_done(nsqd), what="the finished messages")
+    worker.stop()
 
 
 # ---- the command
