@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.utils import timezone
 
-from nsqd_py.client.errors import NsqClientError
+from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.django.bodies import body_of, new_result
 from nsqd_py.django.checks import messages_of
 from nsqd_py.django.framework import (
@@ -127,6 +127,9 @@ class NsqBackend(BaseTaskBackend):
                 app.publish(topic, body)
             else:
                 app.publish(topic, body, at=_aware(run_after))
+        except WrongPlace as error:
+            name = result.task.name
+            raise WrongPlace(f"enqueue would block the event loop: await {name}.aenqueue(...)") from error
         except NsqClientError as error:
             self._not_enqueued(result, error)
             raise

@@ -26,7 +26,7 @@ from nsqd_py.work.outcomes import DeadLetter, Dropped, decide
 
 # Of an attempt that this worker knows of by nsqd's count only: no result is stored, or another worker was killed.
 UNKNOWN_WORKER = "unknown"
-NO_RETRY = Retry(attempts=1)
+NO_RETRY = Retry(attempts=1, first_s=0, most_s=0)
 # While new code is deployed, its tasks may come to workers that do not have them yet.
 _IMPORT_ATTEMPTS = 20
 _IMPORT_PAUSE_S = 15.0

@@ -191,6 +191,10 @@ class DjangoProject:
         """Return the lines that tasks have written, in order."""
         return self._effects.read_text().splitlines()
 
+    def effects_at(self) -> float:
+        """Return when a task has last written a line, in seconds since the epoch."""
+        return self._effects.stat().st_mtime
+
     def wait_for_effects(self, expected: Sequence[str]) -> None:
         """Wait until tasks have written these lines, in any order, and no others."""
         try:
