@@ -56,10 +56,11 @@ def execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> N
         value = normalize_json(_call(result))
     except KeyboardInterrupt:
         raise
+    except Exception as error:
+        _failed(backend, results, result, error, message.attempts)
+        raise
     except BaseException as error:
         _failed(backend, results, result, error, message.attempts)
-        if isinstance(error, Exception):
-            raise
         raise TaskExited(f"the task raised {type(error).__name__}: {error}") from error
     set_fields(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), _return_value=value)
     _save(results, result)
