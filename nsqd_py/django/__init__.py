@@ -11,7 +11,7 @@ options    OPTIONS of a backend, read and checked
 checks     the system check of a backend
 bodies     tasks ↔ bodies of messages
 results    where results are stored: the database of django-tasks-db, or a cache
-executing  one run of a task in a worker: signals, its result, database connections
+executing  one run of a task in a worker: its signals, and its result
 queues     the App of nsqd_py.work that runs the tasks of a backend
 worker     that App for the command nsq-worker
 framework  the names of `django.tasks`, or of the backport: whichever is installed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from threading import Lock
@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.utils import timezone
 
-from nsqd_py.client.errors import NsqClientError
+from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.django.bodies import body_of, new_result
 from nsqd_py.django.checks import messages_of
 from nsqd_py.django.framework import (
@@ -27,7 +27,7 @@ from nsqd_py.django.framework import (
 )
 from nsqd_py.django.options import BackendOptions, queue_problem, read_options
 from nsqd_py.django.results import Results, error_of, results_of, set_fields
-from nsqd_py.work import App
+from nsqd_py.work import App, Middleware
 
 _NO_PRIORITY = (
     "Backend does not support setting priority of tasks. nsqd delivers the tasks of a queue in their order: give urgent "
@@ -67,7 +67,7 @@ class NsqBackend(BaseTaskBackend):
         return self.nsq.results is not None
 
     @property
-    def results(self) -> Results | None:
+    def store(self) -> Results | None:
         """Return the store of results, or None. Raises ImproperlyConfigured if what it needs is not installed."""
         return results_of(self.nsq)
 
@@ -96,7 +96,7 @@ class NsqBackend(BaseTaskBackend):
         self.refuse_problems()
         result = new_result(task, id=str(uuid4()), args=args, kwargs=kwargs, enqueued_at=timezone.now())
         body = body_of(result)
-        results = self.results
+        results = self.store
         if results is not None and results.is_transactional:
             results.save(result)  # here, so that a rollback takes it back
             results = None
@@ -127,6 +127,9 @@ class NsqBackend(BaseTaskBackend):
                 app.publish(topic, body)
             else:
                 app.publish(topic, body, at=_aware(run_after))
+        except WrongPlace as error:
+            name = result.task.name
+            raise WrongPlace(f"enqueue would block the event loop: await {name}.aenqueue(...)") from error
         except NsqClientError as error:
             self._not_enqueued(result, error)
             raise
@@ -134,7 +137,7 @@ class NsqBackend(BaseTaskBackend):
 
     def _not_enqueued(self, result: Any, error: NsqClientError) -> None:
         """Mark the stored result as failed. If nsqd has the task nevertheless, a worker marks it as running."""
-        results = self.results
+        results = self.store
         if results is not None:
             result.errors.append(error_of(error))
             set_fields(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
@@ -145,7 +148,7 @@ class NsqBackend(BaseTaskBackend):
 
         Raises NotImplementedError if the project names no place for results, and TaskResultDoesNotExist.
         """
-        results = self.results
+        results = self.store
         if results is None:
             raise NotImplementedError(_NO_RESULTS.format(self.alias))
         result = results.load(result_id)
@@ -166,10 +169,11 @@ def publishing_app(options: BackendOptions) -> App:
         return _publishing[options]
 
 
-def make_app(options: BackendOptions) -> App:
+def make_app(options: BackendOptions, middleware: Sequence[Middleware] = ()) -> App:
     """Return a new App for these options, without handlers."""
     return App(
         options.app_name,
+        middleware=middleware,
         nsqd_tcp_addresses=options.nsqd_tcp_addresses,
         lookupd_http_addresses=options.lookupd_http_addresses,
         options=options.client,

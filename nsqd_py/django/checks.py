@@ -20,6 +20,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.cache import InvalidCacheBackendError
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 
 from nsqd_py.django.options import CACHE, Problem, queue_problems
 
@@ -47,14 +48,14 @@ def _of_places(backend: NsqBackend) -> Iterator[Problem]:
     options = backend.nsq
     if not isinstance(backend.options, dict):
         yield Problem("nsqd_py.E004", f"OPTIONS is a dict, not {type(backend.options).__name__}.")
-    if options.on_commit and options.on_commit not in settings.DATABASES:
+    if options.on_commit and options.on_commit not in connections.settings:
         yield Problem(
             "nsqd_py.E004",
             f"OPTIONS['on_commit']: there is no database {options.on_commit!r}.",
             "Name an alias of DATABASES; False enqueues at once, without waiting for a commit.",
         )
     try:
-        backend.results  # noqa: B018 - opens the store
+        backend.store  # noqa: B018 - opens the store
     except (ImproperlyConfigured, InvalidCacheBackendError) as error:
         yield Problem("nsqd_py.E006", f"OPTIONS['results']: {error}.")
 

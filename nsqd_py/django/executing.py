@@ -1,13 +1,13 @@
-"""One run of a task in a worker: its signals, its result, and the database connections around it."""
+"""One run of a task in a worker: its signals, and its result."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import close_old_connections
 from django.utils import timezone
 
 from nsqd_py.django.backend import NsqBackend
@@ -21,13 +21,18 @@ from nsqd_py.django.framework import (
     task_started,
 )
 from nsqd_py.django.results import Results, error_of, set_fields
-from nsqd_py.work import Message, Retry
+from nsqd_py.work import Message, Requeue, Retry
 from nsqd_py.work.outcomes import DeadLetter, Dropped, decide
 
 # Of an attempt that this worker knows of by nsqd's count only: no result is stored, or another worker was killed.
 UNKNOWN_WORKER = "unknown"
-NO_RETRY = Retry(attempts=1)
+NO_RETRY = Retry(attempts=1, first_s=0, most_s=0)
+# While new code is deployed, its tasks may come to workers that do not have them yet.
+_IMPORT_ATTEMPTS = 20
+_IMPORT_PAUSE_S = 15.0
 _LONGEST_HOST = 40  # django-tasks allows names of 64 characters for workers
+
+_log = logging.getLogger("nsqd_py.django")
 
 
 class TaskExited(RuntimeError):
@@ -39,16 +44,8 @@ def execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> N
 
     A task whose result says that it was successful does not run again.
     """
-    close_old_connections()
-    try:
-        _execute(backend, queue, body, message)
-    finally:
-        close_old_connections()
-
-
-def _execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> None:
-    results = backend.results
-    result = result_of(body, backend=backend.alias, queue=queue)
+    results = backend.store
+    result = _task_of(backend, queue, body, message)
     stored = None if results is None else results.load(result.id)
     if stored is not None and stored.status == TaskResultStatus.SUCCESSFUL:
         return  # its worker was killed, or lost its connection, before the message was finished
@@ -59,14 +56,26 @@ def _execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> 
         value = normalize_json(_call(result))
     except KeyboardInterrupt:
         raise
+    except Exception as error:
+        _failed(backend, results, result, error, message.attempts)
+        raise
     except BaseException as error:
         _failed(backend, results, result, error, message.attempts)
-        if isinstance(error, Exception):
-            raise
         raise TaskExited(f"the task raised {type(error).__name__}: {error}") from error
     set_fields(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), _return_value=value)
     _save(results, result)
     task_finished.send(type(backend), task_result=result)
+
+
+def _task_of(backend: NsqBackend, queue: str, body: bytes, message: Message) -> Any:
+    """Return the TaskResult of a message. For a while, a task that cannot be imported waits for a newer worker."""
+    try:
+        return result_of(body, backend=backend.alias, queue=queue)
+    except ImportError as error:
+        if message.attempts >= _IMPORT_ATTEMPTS:
+            raise
+        _log.warning("%s waits %g s for a worker that has its task: %s", message, _IMPORT_PAUSE_S, error)
+        raise Requeue(_IMPORT_PAUSE_S, backoff=False) from error
 
 
 def _begin(result: Any, stored: Any, attempts: int) -> None:

@@ -94,6 +94,11 @@ def read_options(given: Mapping[str, Any]) -> tuple[BackendOptions, list[Problem
         except (BadOption, BadClientOption) as error:
             problems.append(Problem(_IDS.get(name, "nsqd_py.E004"), f"OPTIONS[{name!r}]: {error}"))
     options = BackendOptions(**values)
+    if options.retry is not None and options.retry.most_s > options.longest_defer_s:
+        text = f"OPTIONS['retry']: most_s is {options.retry.most_s:g}, but longest_defer_s {options.longest_defer_s:g}."
+        problems.append(
+            Problem("nsqd_py.E004", text, "Lower most_s: nsqd defers a message for longest_defer_s at most.")
+        )
     addresses = {"nsqd_tcp_addresses", "lookupd_http_addresses"}
     if not addresses & set(given):
         problems.extend(_missing_addresses())

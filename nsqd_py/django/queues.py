@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from nsqd_py.django.backend import make_app
 from nsqd_py.django.executing import NO_RETRY, backend_of, execute
 from nsqd_py.work import App, Message
+from nsqd_py.work.middleware import DjangoConnections
 
 # Of the environment of `worker`, which nsq-worker imports in each process.
 BACKEND_VARIABLE = "NSQ_DJANGO_BACKEND"
@@ -24,7 +25,7 @@ def worker_app(alias: str, queues: Iterable[str] = (), threads: int = 1) -> App:
     backend = backend_of(alias)
     backend.refuse_problems()
     options = backend.nsq
-    app = make_app(options)
+    app = make_app(options, [DjangoConnections()])
     for queue in _queues(alias, list(queues), backend.queues):
         declare = app.handler(
             options.topic(queue),
@@ -56,5 +57,5 @@ def _handler(alias: str, queue: str) -> Callable[[bytes, Message], None]:
     def run_task(body: bytes, message: Message) -> None:
         execute(backend_of(alias), queue, body, message)  # the backend of this thread
 
-    run_task.__qualname__ = f"{queue}"  # in logs, dead letters and metrics: nsqd_py.django.queues.<queue>
+    run_task.__qualname__ = queue  # logs, dead letters and metrics name the handler nsqd_py.django.queues.<queue>
     return run_task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -168,6 +169,12 @@ def client(machine: Machine, cwd: Path) -> None:
     (cwd / "orders.jsonl").write_text("\n".join(lines) + "\n")
 
 
+def work_django(machine: Machine, cwd: Path) -> None:
+    """An nsqd, and the project of the examples in the current directory."""
+    nsqd(machine, "127.0.0.1", lookupds=())
+    shutil.copytree(REPOSITORY / "examples" / "django_shop", cwd / "django_shop")
+
+
 def configured(machine: Machine) -> None:
     """Put config files into /etc/nsq."""
     for name in "nsqd.toml", "nsqlookupd.toml":
@@ -328,4 +335,5 @@ PRESUMED: dict[str, Presumed] = {
     "docs/tools/spark-replay.md": spark_replay,
     "docs/tools/to-nsq.md": to_nsq,
     "docs/tutorial.md": nothing,
+    "docs/work-django-section.md": work_django,
 }

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.examples.conftest import BIN, EXAMPLES, Example
-from tests.support.nsqd_process import wait_until
+from tests.support.nsqd_process import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -66,17 +66,27 @@ def test_flask_answers_503_without_nsqd(nsqd, start):
 
 
 @pytest.mark.parametrize("workers", [THREADS, GREENLETS], ids=["threads", "gevent"])
-def test_django_publishes_after_the_commit(nsqd, start, tmp_path, workers):
+def test_django_runs_tasks_after_the_commit(nsqd, start, tmp_path, workers):
     pytest.importorskip("django")
     pytest.importorskip("gunicorn")
-    database = str(tmp_path / "shop.db")
-    assert start("django_app.py", DATABASE=database).wait_for_end() == 0
-    server = start(*GUNICORN, "--worker-class", *workers, "django_app:application", DATABASE=database)
+    project = {
+        "DATABASE": str(tmp_path / "shop.db"),
+        "DJANGO_SETTINGS_MODULE": "django_shop.settings",
+        "PYTHONPATH": f"{EXAMPLES}:{REPOSITORY}",
+    }
+    assert start(BIN / "django-admin", "migrate", "--run-syncdb", **project).wait_for_end() == 0
+    server = start(*GUNICORN, "--worker-class", *workers, "django_shop.wsgi", **project)
+    port = listening(server)
     customers = ["ann", "ben", "no one", "eve"]
     bodies = [urlencode({"customer": customer}) for customer in customers]
-    answers = post_at_the_same_time(listening(server), "/orders", bodies, FORM)
-    assert answers == [202, 202, 400, 202]
-    assert nsqd.depth("orders") == 3
+    assert post_at_the_same_time(port, "/orders", bodies, FORM) == [202, 202, 400, 202]
+    assert nsqd.depth("django-default") == 3
+    worker = start(BIN / "django-admin", "nsq_worker", "--threads=4", **project)
+    wait_until(lambda: request(port, "/orders")[1] == "3", 40, "the confirmations")
+    worker.wait_for("confirmed the order of eve")
+    wait_until(lambda: nsqd.depth("django-default", "workers") == 0, 40, "the finished messages")
+    assert worker.end() == 0
+    assert server.end() == 0
 
 
 def test_fastapi_publishes_and_consumes(nsqd, start):

@@ -191,6 +191,10 @@ class DjangoProject:
         """Return the lines that tasks have written, in order."""
         return self._effects.read_text().splitlines()
 
+    def effects_at(self) -> float:
+        """Return when a task has last written a line, in seconds since the epoch."""
+        return self._effects.stat().st_mtime
+
     def wait_for_effects(self, expected: Sequence[str]) -> None:
         """Wait until tasks have written these lines, in any order, and no others."""
         try:
@@ -221,6 +225,10 @@ class Worker:
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._process.send_signal(number)

@@ -263,6 +263,7 @@ def test_good_settings(project):
         ({"on_commit": 7}, "nsqd_py.E004", "expected True, False or the alias of a database, got 7"),
         ({"retry": {"attempts": 0}}, "nsqd_py.E004", "attempts must be at least 1"),
         ({"retry": {"tries": 3}}, "nsqd_py.E004", "nsqd_py.work.Retry has no argument 'tries'"),
+        ({"retry": {"most_s": 900}, "longest_defer_s": 60}, "nsqd_py.E004", "Lower most_s"),
         ({"retry": 3}, "nsqd_py.E004", "expected the arguments of nsqd_py.work.Retry as a dict, got 3"),
         ({"time_limit_s": -1}, "nsqd_py.E004", "expected a number of seconds above 0, got -1"),
         ({"client": {"snapy": True}}, "nsqd_py.E004", 'there is no client option "snapy"'),

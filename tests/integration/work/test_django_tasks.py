@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 import nsqd_py
@@ -173,6 +174,72 @@ answer = (timezone.now() - due).total_seconds()
     worker.stop()
 
 
+def test_a_delay_longer_than_nsqd_defers_is_chained(nsqd, project):
+    project.options["longest_defer_s"] = 1
+    late_s = project.run("""
+due = timezone.now() + timedelta(seconds=2.5)
+tasks.bill.using(run_after=due).enqueue(1)
+answer = due.timestamp()
+""")
+    assert published(nsqd) == 0
+    assert published(nsqd, "django.later") == 1
+    project.worker()
+    project.wait_for_effects(["bill 1 0"])
+    assert 0 <= project.effects_at() - late_s < 20
+
+
+def test_a_project_without_time_zones(project):
+    """Its times are in the zone of the project, which is not that of the machine."""
+    (project.folder / "project_settings.py").open("a").write("\nUSE_TZ = False\nTIME_ZONE = 'Asia/Tokyo'\n")
+    project.worker()
+    assert project.run("""
+import time
+due = timezone.now() + timedelta(seconds=1)
+tasks.bill.using(run_after=due).enqueue(1)
+tasks.bill.enqueue(2)
+while "bill 1 0" not in tasks.EFFECTS.read_text():
+    time.sleep(0.005)
+answer = [due.tzinfo, timezone.now() >= due]
+""") == [None, True]
+    assert project.effects() == ["bill 2 0", "bill 1 0"]
+
+
+def test_the_tests_of_a_project(project):
+    """`TestCase` never commits: Django has a helper for that."""
+    project.run("""
+from django.test import TestCase
+from django.test.utils import get_runner
+from django.conf import settings
+
+class EnqueueTest(TestCase):
+    def test_it(self):
+        with self.captureOnCommitCallbacks(execute=True) as callbacks:
+            tasks.bill.enqueue(7)
+        self.assertEqual(len(callbacks), 1)
+        tasks.bill.enqueue(8)
+
+import unittest
+outcome = unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromTestCase(EnqueueTest))
+assert outcome.wasSuccessful()
+""")
+    project.worker()
+    project.wait_for_effects(["bill 7 0"])
+
+
+def test_enqueue_in_an_event_loop_names_aenqueue(project):
+    assert project.run("""
+import asyncio
+
+async def view():
+    try:
+        tasks.bill.enqueue(7)
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+
+answer = asyncio.run(view())
+""") == ["WrongPlace", "enqueue would block the event loop: await bill.aenqueue(...)"]
+
+
 def test_queues_are_topics(nsqd, project):
     project.run("tasks.bill.using(queue_name='mails').enqueue(1); tasks.bill.enqueue(2)")
     assert published(nsqd, "django-mails") == published(nsqd, "django-default") == 1
@@ -231,6 +298,16 @@ def test_a_body_that_is_no_task_is_a_dead_letter_at_once(nsqd, project, body, re
     assert worker.log.read_text().count(reason) == 1
 
 
+def test_a_task_that_a_worker_does_not_have_waits_for_another_one(nsqd, project):
+    nsqd.publish(TOPIC, b'{"id": "x", "task": "shop.tasks.lost", "args": [], "kwargs": {}}')
+    worker = project.worker()
+    wait_until(lambda: "for a worker that has its task" in worker.log.read_text(), what="the warning")
+    wait_until(
+        lambda: nsqd.stats(TOPIC)["topics"][0]["channels"][0]["deferred_count"] == 1, what="the requeue"
+    )
+    assert dead_letters(nsqd) == 0
+
+
 # ---- the end of workers
 
 
@@ -282,6 +359,27 @@ def test_a_long_task_is_touched(project):
         wait_until(lambda: len(project.effects()) > 1, 4.5, "a second run")
     project.open("gate")
     project.wait_for_effects(["slow begins 1", "slow ends 1"])
+
+
+@pytest.fixture
+def prepared(project) -> DjangoProject:
+    pytest.importorskip("prometheus_client")
+    return project
+
+
+def test_several_processes(nsqd, prepared):
+    """They are those of nsq-worker, which replaces one that was killed."""
+    gate = str(prepared.folder / "gate")
+    prepared.run(f"tasks.slow.enqueue({gate!r}); tasks.slow.enqueue({gate!r})")
+    worker = prepared.worker("--processes=2", "--queues=default", "--stop-timeout=20")
+    prepared.wait_for_effects(["slow begins 1"] * 2)
+    first, *_ = psutil.Process(worker.pid).children()
+    first.kill()
+    prepared.wait_for_effects([*["slow begins 1"] * 2, "slow begins 2"])
+    prepared.open("gate")
+    prepared.wait_for_effects([*["slow begins 1"] * 2, "slow begins 2", "slow ends 1", "slow ends 2"])
+    wait_until(lambda: is_done(nsqd), what="the finished messages")
+    worker.stop()
 
 
 # ---- the command

@@ -73,7 +73,7 @@ class Command(BaseCommand):
         """Run until a signal. Raises CommandError for bad settings, and if the consumer of a queue has ended for good."""
         try:
             app = worker_app(options["backend"], options["queues"], options["threads"])
-        except ImproperlyConfigured as error:
+        except (ImproperlyConfigured, NsqClientError) as error:
             raise CommandError(str(error)) from error
         if options["processes"] > 1 or options["health_address"]:
             self._become_nsq_worker(options)
