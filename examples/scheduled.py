@@ -1,52 +1,35 @@
-"""Deliver messages at a time of your choice, even in some weeks.
+"""Deliver messages at a time of your choice, even in some weeks, and run a function every few seconds.
 
 Start:  python examples/scheduled.py
 Try:    python examples/scheduled.py 2 'call Ann'     deliver it in 2 seconds
 
-nsqd keeps deferred messages on disk, so they survive restarts. It defers a message for at most an hour (its flags
---max-defer-timeout and --max-req-timeout). Therefore the body has the time, and the consumer defers the message again.
+nsqd keeps deferred messages on disk, so they survive restarts, and so does the schedule: its next occurrence is a message.
+However many processes run this file, `count` runs once each time.
 """
 
-import json
 import os
 import sys
-import time
-from contextlib import suppress
 
-from nsqd_py.client import Consumer, Message, Producer, Requeue
+from nsqd_py.work import App
 
 NSQD = os.environ.get("NSQD_TCP_ADDRESS", "127.0.0.1:4150")
-LONGEST_DELAY_S = float(os.environ.get("LONGEST_DELAY_S", "3600"))
+LONGEST_DEFER_S = float(os.environ.get("LONGEST_DEFER_S", "3600"))  # nsqd's --max-defer-timeout
+
+app = App(name="reminders", nsqd_tcp_addresses=NSQD, longest_defer_s=LONGEST_DEFER_S)
 
 
-def schedule(producer: Producer, text: str, at_s: float) -> None:
-    """Publish a reminder for a time, in seconds since 1970."""
-    body = json.dumps({"at_s": at_s, "text": text}).encode()
-    producer.publish("reminders", body, defer_s=min(max(0.0, at_s - time.time()), LONGEST_DELAY_S))
+@app.handler("reminders", channel="screen")
+def show(text: str) -> None:
+    print(text, flush=True)
 
 
-def handle(message: Message) -> None:
-    reminder = json.loads(message.body)
-    left_s = reminder["at_s"] - time.time()
-    if left_s > 0:
-        raise Requeue(min(left_s, LONGEST_DELAY_S), backoff=False)
-    print(reminder["text"], flush=True)
-
-
-def main() -> None:
-    if len(sys.argv) == 3:
-        with Producer(NSQD) as producer:
-            schedule(producer, sys.argv[2], time.time() + float(sys.argv[1]))
-        return
-    # max_attempts=0: each deferral is an attempt.
-    with (
-        suppress(KeyboardInterrupt),
-        Consumer(
-            "reminders", "screen", handle, nsqd_tcp_addresses=NSQD, max_in_flight=50, max_attempts=0
-        ) as consumer,
-    ):
-        consumer.wait()
+@app.every(seconds=10)
+def count() -> None:
+    print("ten seconds are over", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 3:
+        app.publish("reminders", sys.argv[2], defer_s=float(sys.argv[1]))
+    else:
+        app.run()

@@ -335,5 +335,6 @@ PRESUMED: dict[str, Presumed] = {
     "docs/tools/spark-replay.md": spark_replay,
     "docs/tools/to-nsq.md": to_nsq,
     "docs/tutorial.md": nothing,
-    "docs/work-django-section.md": work_django,
+    "docs/django.md": work_django,
+    "docs/work.md": nothing,
 }

@@ -21,6 +21,11 @@ EXAMPLES = REPOSITORY / "examples"
 BIN = Path(sys.executable).parent
 
 
+def importable_from(folder: Path) -> str:
+    """Return a PYTHONPATH by which modules of this folder are found, too."""
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+
+
 class Example:
     """A running example. Its output is kept in a file."""
 

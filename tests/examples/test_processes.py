@@ -6,13 +6,14 @@ import re
 
 import pytest
 
-from tests.examples.conftest import EXAMPLES
+from tests.examples.conftest import BIN, EXAMPLES, importable_from
 from tests.examples.test_consumers import wait_until_all_are_finished
 
 pytestmark = pytest.mark.ours
 
 
 def test_processes_share_the_work(nsqd, start):
+    start(BIN / "nsq-worker", "processes:app", "--processes=4", PYTHONPATH=importable_from(EXAMPLES))
     example = start("processes.py")
     assert example.wait_for_end() == 0
     results = re.findall(r"^(\d+) (\d+) by (\d+)$", example.output(), re.MULTILINE)
