@@ -19,6 +19,7 @@ from nsqd_py.work.batches import Collector
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.handlers import Handler
 from nsqd_py.work.pacing import Pace, TimeLimits
+from nsqd_py.work.timed.scheduler import Scheduler
 
 _POLL_S = 0.1  # how often `wait` looks at the consumers
 
@@ -98,14 +99,16 @@ class Running:
         make_calls: Callable[[Handler, Pace | None, TimeLimits], Calls],
         settings: dict[str, Any],
         log: LineWriter,
+        scheduler: Scheduler | None = None,
     ) -> None:
-        """Start a consumer for each handler, with these settings. Raises as `Consumer`."""
+        """Start a consumer for each handler, with these settings, and the scheduler. Raises as `Consumer`."""
         self._log = log
         self._limits = TimeLimits()
         self._loop = EventLoop() if any(handler.is_async for handler in handlers) else None
         self._consumed: list[_Consumed] = []
         self._is_stopping = False
         self._failure: BaseException | None = None
+        self._scheduler = scheduler
         if any(handler.time_limit_s is not None for handler in handlers):
             self._limits.start()
         try:
@@ -113,6 +116,8 @@ class Running:
                 pace = None if handler.rate is None else Pace(handler.rate)
                 calls = make_calls(handler, pace, self._limits)
                 self._consumed.append(self._start(handler, calls, pace, settings))
+            if scheduler is not None:
+                scheduler.start()
         except BaseException:
             self.begin_to_stop(0)
             self.wait(0)
@@ -169,11 +174,13 @@ class Running:
             if each.collector is not None:
                 each.collector.hurry()
             each.consumer.begin_to_stop(timeout_s)
+        if self._scheduler is not None:
+            self._scheduler.begin_to_stop(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all consumers have ended. Return False after the time-out. `failure` says if one ended for good."""
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while self._find_running():
+        while self._find_running() or self._has_running_schedules():
             if self._failure is not None and not self._is_stopping:
                 self.begin_to_stop()
             if ends_s is not None and time.monotonic() >= ends_s:
@@ -185,6 +192,14 @@ class Running:
     def _find_running(self) -> list[_Consumed]:
         """Return the handlers whose consumers have not ended."""
         return [each for each in self._consumed if not self._has_stopped(each)]
+
+    def _has_running_schedules(self) -> bool:
+        """True if the scheduler has not ended. Notes the error that ended it."""
+        if self._scheduler is None:
+            return False
+        if self._failure is None:
+            self._failure = self._scheduler.failure
+        return self._scheduler.is_running
 
     def _has_stopped(self, each: _Consumed) -> bool:
         """True if a consumer has ended. Notes the error that ended it."""

@@ -314,6 +314,9 @@ WORK: dict[Place, Work] = {
     ),
     Place(f"{BLOCKING}.producer", "Producer._start", "self._run"): Work(PRODUCER),
     Place(f"{BLOCKING}.consumer", "Consumer.start", "self._do_io"): Work(CONSUMER),
+    Place("nsqd_py.work.timed.scheduler", "Scheduler.start", "self._run"): Work(
+        ("nsqd_py.work.timed:Scheduler", *CONSUMER, *PRODUCER)
+    ),
     Place(f"{BLOCKING}.consumer", "Consumer._start_handlers", "self._work"): Work(CONSUMER),
     Place("nsqd_py.client.aio.consumer", "Consumer._call_soon", "call"): Work(
         ("nsqd_py.client.aio:Consumer", "nsqd_py.client.aio:TaskQueue._items")
