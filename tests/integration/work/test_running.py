@@ -173,7 +173,7 @@ def test_a_rate_is_kept(app, topic) -> None:
         began.append(time.monotonic())
 
     for _ in range(11):
-        app.publish(topic, "")
+        app.publish(topic, "1")
     with app.start():
         wait_until(lambda: len(began) == 11, what="all calls")
     assert began[-1] - began[0] >= 0.49
@@ -199,7 +199,11 @@ def test_a_stop_lets_running_calls_end(shared_nsqd, app, topic) -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-def test_a_second_stop_gives_back_what_runs(shared_nsqd, app, topic, is_async) -> None:
+@pytest.mark.parametrize("timeout_s", [0, 1], ids=["twice", "late"])
+def test_a_stop_that_takes_too_long_gives_back_what_runs(
+    shared_nsqd, app, topic, is_async, timeout_s
+) -> None:
+    """nsqd itself would wait for the time-out of the message, a minute."""
     began = threading.Event()
     may_end = threading.Event()
 
@@ -216,7 +220,7 @@ def test_a_second_stop_gives_back_what_runs(shared_nsqd, app, topic, is_async) -
     running = app.start()
     assert began.wait(40)
     running.begin_to_stop(40)
-    running.begin_to_stop(0)
+    running.begin_to_stop(timeout_s)
     assert running.wait(40)
     wait_until(
         lambda: shared_nsqd.channel_stats(topic, "work")["depth"] == 1, what="the message to be queued"
@@ -224,7 +228,7 @@ def test_a_second_stop_gives_back_what_runs(shared_nsqd, app, topic, is_async) -
     may_end.set()
 
 
-@pytest.mark.parametrize("kind", ["plain", "async", "batch"])
+@pytest.mark.parametrize("kind", ["plain", "async", "batch", "async batch"])
 def test_an_exit_of_a_handler_ends_all_consumers(app, topic, kind) -> None:
     def plain(message: Message) -> None:
         sys.exit(3)
@@ -235,8 +239,11 @@ def test_an_exit_of_a_handler_ends_all_consumers(app, topic, kind) -> None:
     def batch(messages: list[Message]) -> None:
         sys.exit(3)
 
-    settings: dict[str, Any] = {"batch": Batch(5, within_s=0)} if kind == "batch" else {}
-    functions = {"plain": plain, "async": of_asyncio, "batch": batch}
+    async def async_batch(messages: list[Message]) -> None:
+        sys.exit(3)
+
+    settings: dict[str, Any] = {"batch": Batch(5, within_s=0)} if "batch" in kind else {}
+    functions = {"plain": plain, "async": of_asyncio, "batch": batch, "async batch": async_batch}
     app.handler(topic, retry=Retry(first_s=60), **settings)(functions[kind])
 
     @app.handler(f"{topic}.other")
