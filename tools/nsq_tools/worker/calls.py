@@ -1,10 +1,4 @@
-"""The calls of handlers in a child: how long they take, and which run, so that a stop can return their messages to nsqd.
-
-Threads
-WatchedCalls._running  any thread that calls a handler adds and removes its own call; `give_back` copies the keys: each is one
-    step of the interpreter. A message that its handler answers at the same time refuses the second answer
-WatchedCalls._counts, _total_s  the same threads add under the lock; the main thread of the child copies under it
-"""
+"""The calls of handlers in a child: how long they take, and which run, so that a stop can return their messages to nsqd."""
 
 from __future__ import annotations
 

@@ -185,6 +185,7 @@ class Held:
 
     def __init__(self, app: App, topic: str, channel: str, log: Log) -> None:
         self._held: list[Message] = []
+        self._nsqds = app.addresses[0]
         self._consumer = Consumer(
             topic, channel, max_in_flight=_MOST_HELD, max_attempts=0, **app.client_settings | {"log": log}
         )
@@ -200,14 +201,14 @@ class Held:
 
     def messages(self) -> Iterator[Message]:
         """Yield messages until none has come for a while, or too many are held. Raises ToolError without an nsqd."""
-        count = 0
         while len(self._held) < _MOST_HELD and (message := self._consumer.next(_IDLE_S)) is not None:
             message.detach()
-            count += 1
             self._held.append(message)
             yield message
             if message.is_answered:
                 self._held.pop()
+        if self._nsqds and not self._consumer.stats().connections:
+            raise ToolError(f"none of the nsqds of the app can be reached: {', '.join(self._nsqds)}")
 
 
 def _letter_of(message: Message) -> Letter:
