@@ -107,7 +107,7 @@ class DeadLetters:
             except UpstreamError as error:
                 self._log.warning("%s; consuming and requeueing the dead letters instead", error)
         with Held(self._app, topic, self._channel_of(topic), self._quiet) as held:
-            return [_letter_of(message) for message in held.messages()][-(most or 0) :]
+            return [_letter_of(message) for message in held.received()][-(most or 0) :]
 
     def _channel_of(self, topic: str) -> str:
         """Return the channel to take the dead letters of a topic from; "" if the topic does not exist. Raises ToolError."""
@@ -152,7 +152,7 @@ class DeadLetters:
             return
         began_ns = time.time_ns()  # what a replay makes die again is left
         with Held(self._app, topic, channel, self._quiet) as held:
-            for message in held.messages():
+            for message in held.received():
                 if message.timestamp_ns <= began_ns if is_all else message.id.decode("latin-1") in missing:
                     yield message
                 if not (missing or is_all):
@@ -199,7 +199,7 @@ class Held:
                 message.requeue(0, backoff=False)
         self._consumer.stop()
 
-    def messages(self) -> Iterator[Message]:
+    def received(self) -> Iterator[Message]:
         """Yield messages until none has come for a while, or too many are held. Raises ToolError without an nsqd."""
         while len(self._held) < _MOST_HELD and (message := self._consumer.next(_IDLE_S)) is not None:
             message.detach()
