@@ -7,16 +7,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from functools import partial
+from datetime import datetime, timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nsqd_py.client.blocking.producer import Producer
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S
-from nsqd_py.client.errors import BadClientOption, WrongPlace
+from nsqd_py.client.errors import PublishFailed, WrongPlace
 from nsqd_py.client.lookup import addresses_of
-from nsqd_py.client.options import Delay, seconds_of
+from nsqd_py.client.options import Delay
 from nsqd_py.client.process import log_for
 from nsqd_py.runtime.logs.lines import LineWriter
 from nsqd_py.work.calling import Calls
@@ -26,6 +25,10 @@ from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import Retry
 from nsqd_py.work.pacing import Pace, TimeLimits
 from nsqd_py.work.running import Running
+from nsqd_py.work.timed.jobs import Jobs, Schedule, schedule_name
+from nsqd_py.work.timed.later import Later, chained, delay_s_of, refusal
+from nsqd_py.work.timed.occurrences import BadSchedule, Cron, Every, Occurrences
+from nsqd_py.work.timed.scheduler import Scheduler
 from nsqd_py.work.values import encode
 
 if TYPE_CHECKING:
@@ -66,6 +69,7 @@ class App:
         """
         self.name = name
         self.handlers: list[Handler] = []
+        self.schedules: dict[str, Schedule] = {}
         self.longest_defer_s = longest_defer_s
         self.middleware = tuple(middleware)
         self.clock: Callable[[], float] = time.time
@@ -154,7 +158,46 @@ class App:
 
     def internal_handlers(self, *, has_schedules: bool) -> list[Handler]:
         """Return the handlers of the app itself, for this process."""
-        return []
+        internal = []
+        if self.schedules:
+            internal.append(Jobs(self.schedules).handler(self.name, self.longest_defer_s))
+        if has_schedules:
+            internal.append(Later(self.producer, self.longest_defer_s).handler(self.name))
+        return internal
+
+    # ---- schedules
+
+    def every(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> Callable[[F], F]:
+        """Call the decorated function at each multiple of this time since the epoch, once for all processes of the app.
+
+        It takes no arguments. An occurrence that is missed because no process runs is made up for when one starts, once, with
+        a WARNING. The retries and dead letters of the topic `<app>.due` are those of a handler. After a crash, an
+        occurrence may run twice. If the function takes longer than the interval, the next call begins in the meantime.
+
+        Raises BadSchedule.
+        """
+        interval = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        return self._schedule(Every(interval), f"every {interval}")
+
+    def cron(self, expression: str, *, tz: str = "UTC") -> Callable[[F], F]:
+        """Call the decorated function at the times of a cron expression in a time zone; else as `every`.
+
+        When clocks change, a fixed time that is skipped runs at the end of the gap, and one that comes twice runs once.
+        Raises BadSchedule, and ImportError without cronsim.
+        """
+        return self._schedule(Cron(expression, tz), f"cron {expression} {tz}")
+
+    def _schedule(self, occurrences: Occurrences, declared: str) -> Callable[[F], F]:
+        def declare(function: F) -> F:
+            name = schedule_name(function)
+            if name in self.schedules:
+                raise BadSchedule(f"schedule {name}: there is one with this name already: rename a function")
+            self.schedules[name] = Schedule(name, function, occurrences, declared)
+            return function
+
+        return declare
 
     # ---- publishing
 
@@ -171,38 +214,42 @@ class App:
     def publish(self, topic: str, value: object, *, defer_s: Delay = 0, at: datetime | None = None) -> None:
         """Publish a value, and return when nsqd has stored it: bytes as they are, a str in UTF-8, others as JSON.
 
-        It is delivered after `defer_s`, or at the time `at`. Raises as `Producer.publish`, and TypeError for a value that
-        cannot be published.
+        It is delivered after `defer_s`, or at the time `at`, which has a time zone. A delay longer than `longest_defer_s`
+        waits in the topic `<app>.later`, and needs a process that runs the schedules of this app. Raises as
+        `Producer.publish`; TypeError for a value that cannot be published; BadClientOption for a delay that cannot be.
         """
-        body = encode(value)
-        self.producer.publish(topic, body, defer_s=self._delay_s(defer_s, at))
+        self._publish(*self._placed(topic, encode(value), defer_s, at))
+
+    def _publish(self, topic: str, body: bytes, delay_s: float) -> None:
+        try:
+            self.producer.publish(topic, body, defer_s=delay_s)
+        except PublishFailed as error:
+            raise refusal(error, delay_s) from error
 
     async def publish_async(
         self, topic: str, value: object, *, defer_s: Delay = 0, at: datetime | None = None
     ) -> None:
         """Do as `publish`, in an event loop."""
-        body = encode(value)
-        delay_s = self._delay_s(defer_s, at)
+        topic, body, delay_s = self._placed(topic, encode(value), defer_s, at)
         try:
             future = self.producer.publish_soon(topic, body, _ignore, defer_s=delay_s)
         except WrongPlace:  # it would have to wait for room
-            await asyncio.to_thread(partial(self.producer.publish, topic, body, defer_s=delay_s))
-        else:
+            await asyncio.to_thread(self._publish, topic, body, delay_s)
+            return
+        try:
             await asyncio.wrap_future(future)
+        except PublishFailed as error:
+            raise refusal(error, delay_s) from error
 
-    def _delay_s(self, defer_s: Delay, at: datetime | None) -> float:
-        """Return the delay of a publish. Raises BadClientOption."""
-        if at is None:
-            delay_s = seconds_of(defer_s)
-        elif defer_s:
-            raise BadClientOption("give defer_s or at, not both")
-        else:
-            delay_s = max(0.0, at.timestamp() - self.clock())
-        if delay_s > self.longest_defer_s:
-            raise BadClientOption(
-                f"a delay is at most longest_defer_s, {self.longest_defer_s}, got {delay_s}"
-            )
-        return delay_s
+    def _placed(
+        self, topic: str, body: bytes, defer_s: Delay, at: datetime | None
+    ) -> tuple[str, bytes, float]:
+        """Return the topic, the body and the delay of what to publish now. Raises BadClientOption and BadName."""
+        now_s = self.clock()
+        delay_s = delay_s_of(defer_s, at, now_s)
+        if delay_s <= self.longest_defer_s:
+            return topic, body, delay_s
+        return *chained(self.name, topic, body, now_s + delay_s), 0.0
 
     # ---- running
 
@@ -212,7 +259,18 @@ class App:
         has_schedules  this process runs the schedules of the app too: one process of each machine should
         """
         internal = self.internal_handlers(has_schedules=has_schedules)
-        return Running([*self.handlers, *internal], self._make_calls, self._settings, self.log)
+        scheduler = self._make_scheduler() if has_schedules and self.schedules else None
+        return Running([*self.handlers, *internal], self._make_calls, self._settings, self.log, scheduler)
+
+    def _make_scheduler(self) -> Scheduler:
+        return Scheduler(
+            self.name,
+            {name: schedule.occurrences for name, schedule in self.schedules.items()},
+            producer=self.producer,
+            settings=self._settings,
+            longest_wait_s=self.longest_defer_s,
+            log=self.log,
+        )
 
     def _make_calls(self, handler: Handler, pace: Pace | None, limits: TimeLimits) -> Calls:
         return Calls(

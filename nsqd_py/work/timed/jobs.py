@@ -1,0 +1,92 @@
+"""Declared schedules, and the handler of their jobs: the messages that stand for one occurrence that is due."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nsqd_py.client.callables import is_coroutine_function, name_of
+from nsqd_py.client.message import Requeue
+from nsqd_py.work.handlers import Handler, Headers
+from nsqd_py.work.outcomes import Drop, Retry
+from nsqd_py.work.timed.occurrences import BadSchedule, Occurrences
+from nsqd_py.work.timed.scheduler import DUE_HEADER, SCHEDULE_HEADER, due_topic
+from nsqd_py.work.timed.tokens import FOREIGN_S
+
+_CONCURRENCY = 8
+_FOREIGN_WAIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One declared schedule. `declared` is its interval or cron expression as it was declared."""
+
+    name: str
+    function: Callable[[], Any]
+    occurrences: Occurrences
+    declared: str
+
+
+class Jobs:
+    """Calls the functions of schedules for the messages of the topic `<app>.due`."""
+
+    def __init__(self, schedules: dict[str, Schedule], clock: Callable[[], float] = time.time) -> None:
+        self._schedules = schedules
+        self._clock = clock
+
+    def handler(self, app_name: str, longest_defer_s: float) -> Handler:
+        """Return the handler of all jobs: a coroutine function if a schedule is one."""
+        is_async = any(is_coroutine_function(each.function) for each in self._schedules.values())
+        return Handler(
+            function=self.run_async if is_async else self.run,
+            topic=due_topic(app_name),
+            channel=app_name,
+            concurrency=_CONCURRENCY,
+            retry=Retry(first_s=min(1.0, longest_defer_s), most_s=min(900.0, longest_defer_s)),
+            longest_defer_s=longest_defer_s,
+        )
+
+    def run(self, headers: Headers) -> None:
+        """Call the function of one job. Raises what it raises, Requeue and Drop as `_function`."""
+        self._function(headers)()
+
+    async def run_async(self, headers: Headers) -> None:
+        """Do as `run`; plain functions are called in a thread."""
+        function = self._function(headers)
+        if is_coroutine_function(function):
+            await function()
+        else:
+            await asyncio.to_thread(function)
+
+    def _function(self, headers: Headers) -> Callable[[], Any]:
+        """Raises Requeue if another version of the program has this schedule, and Drop if that was too long ago."""
+        name = headers.get(SCHEDULE_HEADER, "")
+        schedule = self._schedules.get(name)
+        if schedule is not None:
+            return schedule.function
+        late_s = self._clock() - float(headers.get(DUE_HEADER, "0"))
+        if late_s > FOREIGN_S:
+            raise Drop(f"no process has had the schedule {name!r} for {late_s:.0f} s")
+        raise Requeue(_FOREIGN_WAIT_S, backoff=False)
+
+
+def schedule_name(function: Callable[..., Any]) -> str:
+    """Return the module and qualified name of a function. Raises BadSchedule if it cannot be scheduled."""
+    name = f"{getattr(function, '__module__', '')}.{name_of(function)}"
+    if not (name.isascii() and name.isprintable()):
+        raise BadSchedule(
+            f"the name of a schedule is in a header, which is ASCII: rename the function {name}"
+        )
+    signature = inspect.signature(function)
+    try:
+        signature.bind()
+    except TypeError:
+        raise BadSchedule(
+            f"schedule {name}: it is called without arguments, and needs {signature}: give them defaults, or "
+            "declare a function that calls it"
+        ) from None
+    return name
