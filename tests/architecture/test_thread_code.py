@@ -412,13 +412,7 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "lambda *_: None"): Work(why=WAKES),
     Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "self._wake.fileno()"): Work(why=WAKES),
     Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "-1"): Work(why=WAKES),
-    Place("nsq_tools.worker.child", "serve", "stop.on_signal"): Work(
-        (
-            f"{WORKER}:_Stop._ends_s, _is_over",
-            f"{WORKER}:WatchedCalls._running",
-            f"{WORKER}:WatchedCalls._counts, _total_s",
-        )
-    ),
+    Place("nsq_tools.worker.child", "serve", "on_signal"): Work((f"{WORKER}:Durations",)),
     Place("nsq_tools.worker.child", "_leave_in_time", "os._exit"): Work(why=VALUES),
     # ---- Spark
     Place("nsq_spark.archive.listing", "survey", "ThreadPoolExecutor(_REMOTE_READERS)"): Work(why=POOL),

@@ -12,7 +12,7 @@ reports     what a child reports to its parent, and sums of it                  
 verdict     the state of all processes, and whether it is healthy                      pure
 health      /healthz and /metrics of all processes
 child       the program of a child: the consumers of one process
-calls       the calls of handlers in a child: their durations, and which run
+durations   how long the calls of handlers take in a child, and its report
 child_log   the log of a child
 checking    nsq-worker check
 run_once    nsq-worker run-once
@@ -24,9 +24,5 @@ Supervisor.board  replaced as a whole by the supervisor, and read once by the th
 Supervisor._changes, _wake  the thread that watches files puts, the supervisor takes: a queue of the standard library, and a
     socket that wakes the supervisor
 Supervisor._signals  the handler of signals counts in the thread of the supervisor, which only reads
-_Stop._ends_s, _is_over  the main thread of a child, which its handler of signals may interrupt: both only ask the consumers to
-    end earlier, and `WatchedCalls.give_back` may run twice
-WatchedCalls._running  any thread that calls a handler adds and removes its own call, and the main thread copies the keys: each is
-    one step of the interpreter. A message that its handler answers at the same time refuses the second answer
-WatchedCalls._counts, _total_s  each thread that calls a handler adds under the lock; the main thread copies under it
+Durations  each thread that calls a handler adds under the lock, and the main thread of a child copies under it
 """

@@ -56,7 +56,8 @@ class DeadLetters:
 
     def __init__(self, app: App, options: WorkerOptions, log: Log, quiet: Log) -> None:
         """`quiet` is the log of the clients."""
-        topics = {dead_letter_topic(handler.topic) for handler in app.handlers}
+        handlers = [*app.handlers, *app.internal_handlers(has_schedules=False)]
+        topics = {dead_letter_topic(handler.topic) for handler in handlers}
         self._app = app
         self._options = options
         self._log = log
