@@ -40,8 +40,8 @@ def settle_dead_letters(task: Task, options: WorkerOptions, log: Log) -> int:
     """Do what the task asks for, in all dead-letter topics. Raises ToolError."""
     app = load_app(task.app)
     quiet = Log(options.log_prefix, max(options.log_level, WARNING), form=options.log_format)
-    letters = DeadLetters(app, options, log, quiet)
     try:
+        letters = DeadLetters(app, options, log, quiet)
         if task.verb == LIST:
             return letters.print_list()
         if task.verb == SHOW:
@@ -107,7 +107,10 @@ class DeadLetters:
                 return self._waiting.latest(topic, most)
             except UpstreamError as error:
                 self._log.warning("%s; consuming and requeueing the dead letters instead", error)
-        with Held(self._app, topic, self._channel_of(topic), self._quiet) as held:
+        channel = self._channel_of(topic)
+        if not channel:
+            return []
+        with Held(self._app, topic, channel, self._quiet) as held:
             return [_letter_of(message) for message in held.received()][-(most or 0) :]
 
     def _channel_of(self, topic: str) -> str:
