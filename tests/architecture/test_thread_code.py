@@ -30,6 +30,7 @@ FILES = "nsqd_py.diskqueue.files"
 JOURNALS = "nsqd_py.diskqueue.journals"
 BLOCKING = "nsqd_py.client.blocking"
 TO_FILE = "nsq_tools.to_file"
+WORKER = "nsq_tools.worker"
 
 FILE = (
     f"{FILES}:LazyFile._fd, _pin_count, _wants_close",
@@ -87,6 +88,7 @@ CALLS = (
 VALUES = "it has its own values only"
 POOL = "the pool: its work is in other rows"
 IN_LOOP = "gevent calls it in the event loop"
+WAKES = "it only wakes the main thread"
 OTHERS = "its work comes from other rows"
 DEFAULTS = "the actions that Python and the system have for a signal"
 
@@ -398,6 +400,20 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.to_file.topic_writer", "Finisher._run", "self._finish"): Work(
         (f"{TO_FILE}:FinishedFile", *LOG)
     ),
+    Place("nsq_tools.worker.commands", "_supervise", "_watch"): Work(
+        (f"{WORKER}:Supervisor._changes, _wake",)
+    ),
+    Place("nsq_tools.worker.health", "HealthServer.start", "self._server.serve_forever"): Work(
+        (f"{WORKER}:Supervisor.board",)
+    ),
+    Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "self._on_signal"): Work(
+        (f"{WORKER}:Supervisor._signals",)
+    ),
+    Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "lambda *_: None"): Work(why=WAKES),
+    Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "self._wake.fileno()"): Work(why=WAKES),
+    Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "-1"): Work(why=WAKES),
+    Place("nsq_tools.worker.child", "serve", "on_signal"): Work((f"{WORKER}:Durations",)),
+    Place("nsq_tools.worker.child", "_leave_in_time", "os._exit"): Work(why=VALUES),
     # ---- Spark
     Place("nsq_spark.archive.listing", "survey", "ThreadPoolExecutor(_REMOTE_READERS)"): Work(why=POOL),
     Place("nsq_spark.archive.listing", "survey", "recogniser.info"): Work(
