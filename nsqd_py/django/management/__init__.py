@@ -1,0 +1,4 @@
+"""The commands of `manage.py`.
+
+commands  where Django finds them
+"""
