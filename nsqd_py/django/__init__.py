@@ -17,9 +17,6 @@ worker      that App for the command nsq-worker
 framework   the names of the framework
 choice      which package has the framework
 management  `manage.py nsq_worker`
-
-Threads
-_publishing  the threads of a process, under `_publishing_lock`
 """
 
 from __future__ import annotations

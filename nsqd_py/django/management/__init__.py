@@ -1,4 +1,4 @@
-"""The commands of `manage.py`.
+"""The commands of a project's manage.py.
 
 commands  where Django finds them
 """
