@@ -44,7 +44,7 @@ runtime     log, signals, systemd, threads
 pqueues     what waits for a time: messages in flight, deferred messages, alarms
 protocol    the NSQ protocol without I/O
 testing     nsqds as child processes, and the pytest plugin
-work        handlers with retries, dead letters and schedules, on the client
+work        handlers with values, retries, dead letters and time limits, over the client
 django      a backend for django.tasks, on work
 """
 

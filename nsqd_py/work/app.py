@@ -245,7 +245,7 @@ class App:
         self, topic: str, body: bytes, defer_s: Delay, at: datetime | None
     ) -> tuple[str, bytes, float]:
         """Return the topic, the body and the delay of what to publish now. Raises BadClientOption and BadName."""
-        now_s = time.time()
+        now_s = self.clock()
         delay_s = delay_s_of(defer_s, at, now_s)
         if delay_s <= self.longest_defer_s:
             return topic, body, delay_s

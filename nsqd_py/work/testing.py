@@ -36,6 +36,7 @@ from nsqd_py.work.pacing import Limited, TimeLimits
 from nsqd_py.work.values import encode
 
 _FIRST_S = 1_800_000_000.0
+_STEP_S = 1e-6
 _LOG = logging.getLogger("nsqd_py.work")
 
 
@@ -120,6 +121,8 @@ class _Loop(asyncio.SelectorEventLoop):
     def __init__(self, clock: Clock) -> None:
         self._test_clock = clock
         super().__init__(_Selector(clock))
+        # A float of today's time has steps of 0.24 us: with the resolution of a real clock, a timer might never be due.
+        self._clock_resolution = _STEP_S
 
     def time(self) -> float:
         return self._test_clock()

@@ -30,6 +30,7 @@ FILES = "nsqd_py.diskqueue.files"
 JOURNALS = "nsqd_py.diskqueue.journals"
 BLOCKING = "nsqd_py.client.blocking"
 TO_FILE = "nsq_tools.to_file"
+WORKER = "nsq_tools.worker"
 
 FILE = (
     f"{FILES}:LazyFile._fd, _pin_count, _wants_close",
@@ -75,10 +76,19 @@ PRODUCER = (
     "nsqd_py.client.publishing:Failures",
     "nsqd_py.client.publishing:Dispatcher",
 )
+CALLS = (
+    "nsqd_py.work:Calls",
+    "nsqd_py.work:Counts",
+    "nsqd_py.work:Once._of_thread",
+    "nsqd_py.work:TimeLimits._running, _wakes_s, _is_closed",
+    *CONSUMER,
+    *PRODUCER,
+)
 # Reasons of work that shares nothing.
 VALUES = "it has its own values only"
 POOL = "the pool: its work is in other rows"
 IN_LOOP = "gevent calls it in the event loop"
+WAKES = "it only wakes the main thread"
 OTHERS = "its work comes from other rows"
 DEFAULTS = "the actions that Python and the system have for a signal"
 
@@ -314,6 +324,19 @@ WORK: dict[Place, Work] = {
     ),
     Place(f"{BLOCKING}.producer", "Producer._start", "self._run"): Work(PRODUCER),
     Place(f"{BLOCKING}.consumer", "Consumer.start", "self._do_io"): Work(CONSUMER),
+    Place("nsqd_py.client.aio.handler_threads", "HandlerThreads.run", "_work"): Work(
+        ("nsqd_py.client.aio:HandlerThreads",)
+    ),
+    # ---- handlers of apps
+    Place("nsqd_py.work.app", "App.run", "stop"): Work(("nsqd_py.work:Running._stop_by_s", *CONSUMER)),
+    Place("nsqd_py.work.app", "App.publish_async", "self._publish"): Work(
+        ("nsqd_py.work:App._producer", *PRODUCER)
+    ),
+    Place("nsqd_py.work.batches", "Collector.start", "self._work"): Work(("nsqd_py.work:Collector", *CALLS)),
+    Place("nsqd_py.work.pacing", "TimeLimits.start", "self._watch"): Work(CALLS),
+    Place("nsqd_py.work.running", "EventLoop.__init__", "self._run"): Work(why=OTHERS),
+    Place("nsqd_py.work.running", "EventLoop.submit", "_error_of(coroutine)"): Work(CALLS),
+    Place("nsqd_py.work.running", "EventLoop.close", "self._loop.stop"): Work(why=VALUES),
     Place("nsqd_py.work.timed.scheduler", "Scheduler.start", "self._run"): Work(
         ("nsqd_py.work.timed:Scheduler", *CONSUMER, *PRODUCER)
     ),
@@ -377,6 +400,20 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.to_file.topic_writer", "Finisher._run", "self._finish"): Work(
         (f"{TO_FILE}:FinishedFile", *LOG)
     ),
+    Place("nsq_tools.worker.commands", "_supervise", "_watch"): Work(
+        (f"{WORKER}:Supervisor._changes, _wake",)
+    ),
+    Place("nsq_tools.worker.health", "HealthServer.start", "self._server.serve_forever"): Work(
+        (f"{WORKER}:Supervisor.board",)
+    ),
+    Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "self._on_signal"): Work(
+        (f"{WORKER}:Supervisor._signals",)
+    ),
+    Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "lambda *_: None"): Work(why=WAKES),
+    Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "self._wake.fileno()"): Work(why=WAKES),
+    Place("nsq_tools.worker.supervisor", "Supervisor._handlers", "-1"): Work(why=WAKES),
+    Place("nsq_tools.worker.child", "serve", "on_signal"): Work((f"{WORKER}:Durations",)),
+    Place("nsq_tools.worker.child", "_leave_in_time", "os._exit"): Work(why=VALUES),
     # ---- Spark
     Place("nsq_spark.archive.listing", "survey", "ThreadPoolExecutor(_REMOTE_READERS)"): Work(why=POOL),
     Place("nsq_spark.archive.listing", "survey", "recogniser.info"): Work(

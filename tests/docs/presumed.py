@@ -33,6 +33,17 @@ while true; do
     sleep 0.1
 done
 """
+# The app of nsq-worker's page.
+_APP = """
+from nsqd_py.work import App
+
+app = App("shop", nsqd_tcp_addresses="127.0.0.1:4150")
+
+
+@app.handler("orders", channel="billing")
+def bill(order: dict) -> None:
+    print("billed", order["id"], flush=True)
+"""
 
 
 def nsqd(
@@ -264,6 +275,13 @@ def spark(machine: Machine, cwd: Path) -> None:
         run_in(machine, cwd, "curl -d order 'http://127.0.0.1:4151/pub?topic=orders'")
 
 
+def nsq_worker(machine: Machine, cwd: Path) -> None:
+    """An app with the handler `bill`."""
+    nsqd(machine)
+    (cwd / "shop").mkdir()
+    (cwd / "shop/work.py").write_text(machine.text(_APP))
+
+
 def spark_replay(machine: Machine, cwd: Path) -> None:
     """Orders of the hour that the page names, orders of the last minutes, and a data path."""
     cluster(machine)
@@ -332,6 +350,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/tools/nsq-to-file.md": nsq_to_file,
     "docs/tools/nsq-to-http.md": nsq_to_http,
     "docs/tools/nsq-to-nsq.md": nsq_to_nsq,
+    "docs/tools/nsq-worker.md": nsq_worker,
     "docs/tools/spark-replay.md": spark_replay,
     "docs/tools/to-nsq.md": to_nsq,
     "docs/tutorial.md": nothing,

@@ -12,4 +12,5 @@ stat        shows statistics of topics and channels
 to_file     archives messages
 to_http     sends messages to HTTP servers
 nsq_to_nsq  forwards messages to other nsqds
+worker      runs the handlers of an app
 """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nsqd_py.client.callables import is_coroutine_function
+from nsqd_py.client.callables import is_coroutine_function, name_of
 from nsqd_py.client.message import Requeue
 from nsqd_py.work.handlers import Handler, Headers
 from nsqd_py.work.outcomes import Drop, Retry
@@ -74,10 +75,18 @@ class Jobs:
 
 
 def schedule_name(function: Callable[..., Any]) -> str:
-    """Return the module and qualified name of a function. Raises BadSchedule if no header can have it."""
-    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    """Return the module and qualified name of a function. Raises BadSchedule if it cannot be scheduled."""
+    name = f"{getattr(function, '__module__', '')}.{name_of(function)}"
     if not (name.isascii() and name.isprintable()):
         raise BadSchedule(
             f"the name of a schedule is in a header, which is ASCII: rename the function {name}"
         )
+    signature = inspect.signature(function)
+    try:
+        signature.bind()
+    except TypeError:
+        raise BadSchedule(
+            f"schedule {name}: it is called without arguments, and needs {signature}: give them defaults, or "
+            "declare a function that calls it"
+        ) from None
     return name

@@ -172,7 +172,7 @@ def test_tokens_of_a_deleted_topic_are_published_again(
 def test_tokens_of_an_emptied_topic_are_published_again(
     nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "OVERDUE_S", 1.0)
+    monkeypatch.setattr(tokens, "OVERDUE_S", 4.0)
     monkeypatch.setattr(scheduler, "_MISSING_INTERVAL_S", 0.5)
     with Jobs(address_of(nsqd)) as jobs:
         app, _ = make_app(nsqd, seconds=10)
@@ -187,7 +187,7 @@ def test_tokens_of_an_emptied_topic_are_published_again(
 def test_with_two_nsqds_one_may_go_and_come_back(
     make_nsqd: MakeNsqd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "OVERDUE_S", 2.0)
+    monkeypatch.setattr(tokens, "OVERDUE_S", 4.0)
     monkeypatch.setattr(scheduler, "_MISSING_INTERVAL_S", 0.5)
     ports = free_ports(4)
     nsqds = [make_nsqd(ports=(ports[0], ports[1])), make_nsqd(ports=(ports[2], ports[3]))]

@@ -40,7 +40,7 @@ def load_app(path: str) -> App:
         raise ToolError(
             f"{path} is not an App of nsqd_py.work but of the type {type(found).__name__}; give the name of the App"
         )
-    if not found.handlers:
+    if not (found.handlers or found.schedules):
         raise ToolError(
             f"{path} has no handlers: declare some with @{name}.handler(...) in modules that it imports"
         )

@@ -26,7 +26,8 @@ def check_app(path: str) -> int:
     for handler in app.handlers:
         print(f"{handler.topic}/{handler.channel}: {handler.name}")
     faults = list(_faults(app))
-    complain(*(f"nsq-worker: {fault}" for fault in faults))
+    for fault in faults:
+        complain(f"nsq-worker: {fault}")
     return FAILED if faults else DONE
 
 

@@ -13,15 +13,14 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from math import inf
 from threading import Timer
 from time import monotonic
 from types import FrameType
 
 from nsq_tools.worker.apps import load_app
-from nsq_tools.worker.calls import WatchedCalls, report_of
 from nsq_tools.worker.child_log import take_logging
 from nsq_tools.worker.children import ChildSettings
+from nsq_tools.worker.durations import Durations, report_of
 from nsq_tools.worker.reports import Lines, Report
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.runtime.logs.daemon_log import Log
@@ -32,8 +31,6 @@ REPORT_S = 1.0
 # While it stops, it looks this often whether it has.
 _STOPPING_S = 0.05
 _READ_BYTES = 4096
-# The consumers stay connected this much longer than handlers may run.
-_GIVING_BACK_S = 1.0
 # The time for what was published, and for the last report, when everything is over; and then for the end of the interpreter.
 _CLOSE_S = 2.0
 _EXIT_S = 5.0
@@ -75,55 +72,30 @@ class Link:
         return [float(json.loads(line)["stop"]) for line in self._lines.feed(data)] if data else None
 
 
-class _Stop:
-    """When the handlers of this process must end: by orders of the parent, or by a signal to this process alone."""
-
-    def __init__(self, running: Running, calls: WatchedCalls, timeout_s: float) -> None:
-        self._running = running
-        self._calls = calls
-        self._timeout_s = timeout_s
-        self._ends_s = inf
-        self._is_over = False
-
-    def within(self, timeout_s: float) -> None:
-        """Finish what runs within this time. A later call may only shorten it."""
-        self._ends_s = min(self._ends_s, monotonic() + timeout_s)
-        self._running.begin_to_stop(timeout_s + _GIVING_BACK_S)
-        self.look()
-
-    def look(self) -> None:
-        """Return to nsqd what still runs when the time is over. nsqd itself would wait for its time-out."""
-        if not self._is_over and monotonic() >= self._ends_s:
-            self._is_over = True
-            self._calls.give_back()
-            self._running.begin_to_stop(0.0)
-
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Stop; at the second signal, at once."""
-        self.within(0.0 if self._running.is_stopping else self._timeout_s)
-
-
-def serve(link: Link, running: Running, calls: WatchedCalls, timeout_s: float) -> None:
+def serve(link: Link, running: Running, durations: Durations, timeout_s: float) -> None:
     """Report to the parent and follow its orders until the consumers have ended."""
-    stop = _Stop(running, calls, timeout_s)
-    signal.signal(signal.SIGTERM, stop.on_signal)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        """Stop; at the second signal to this process alone, at once."""
+        running.begin_to_stop(0.0 if running.is_stopping else timeout_s)
+
+    signal.signal(signal.SIGTERM, on_signal)
     report_at_s = 0.0
     while not running.wait(0):
-        stop.look()
         if running.failure is not None:
-            stop.within(timeout_s)
+            running.begin_to_stop(timeout_s)
         if monotonic() >= report_at_s:
             report_at_s = monotonic() + REPORT_S
-            link.send(report_of(running, calls))
+            link.send(report_of(running, durations))
         pause_s = _STOPPING_S if running.is_stopping else REPORT_S
         select.select([link.socket], (), (), pause_s)
         orders = link.orders()
         if orders is None:  # the parent has ended
-            stop.within(0.0)
+            running.begin_to_stop(0.0)
             running.wait(_CLOSE_S)
             return
         for order_s in orders:
-            stop.within(order_s)
+            running.begin_to_stop(order_s)
 
 
 def main() -> int:
@@ -133,19 +105,19 @@ def main() -> int:
     link = Link(socket.socket(fileno=int(descriptor)))
     prefix = f"{settings.log_prefix.rstrip(' ]')} {number}] "
     log = Log(prefix, settings.log_level, form=settings.log_format)
-    calls = WatchedCalls()
+    durations = Durations()
     try:
         app = load_app(path)
         take_logging(log)
-        app.middleware = (calls, *app.middleware)
+        app.middleware = (durations, *app.middleware)
         running = app.start(has_schedules=number == FIRST)
     except (ToolError, NsqClientError) as error:
         link.send_last(Report(failure=str(error)), _CLOSE_S)
         return FAILED
     log.info("%s runs as pid %d", path, os.getpid())
-    serve(link, running, calls, settings.stop_timeout_s)
+    serve(link, running, durations, settings.stop_timeout_s)
     app.close(_CLOSE_S)
-    last = report_of(running, calls)
+    last = report_of(running, durations)
     link.send_last(last, _CLOSE_S)
     return FAILED if last.failure else DONE
 

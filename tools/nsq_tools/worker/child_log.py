@@ -15,21 +15,17 @@ class _ToLog(logging.Handler):
 
     def __init__(self, log: Log) -> None:
         super().__init__()
+        methods = (log.debug, log.debug, log.info, log.warning)
+        self._methods = dict(enumerate(methods))
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
         text = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             self._log.exception("%s", text, error=error)
-        elif record.levelno >= logging.ERROR:
-            self._log.error("%s", text)
-        elif record.levelno >= logging.WARNING:
-            self._log.warning("%s", text)
-        elif record.levelno >= logging.INFO:
-            self._log.info("%s", text)
         else:
-            self._log.debug("%s", text)
+            self._methods.get(record.levelno // _STEP, self._log.error)("%s", text)
 
 
 def take_logging(log: Log) -> None:

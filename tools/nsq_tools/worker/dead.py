@@ -40,8 +40,8 @@ def settle_dead_letters(task: Task, options: WorkerOptions, log: Log) -> int:
     """Do what the task asks for, in all dead-letter topics. Raises ToolError."""
     app = load_app(task.app)
     quiet = Log(options.log_prefix, max(options.log_level, WARNING), form=options.log_format)
-    letters = DeadLetters(app, options, log, quiet)
     try:
+        letters = DeadLetters(app, options, log, quiet)
         if task.verb == LIST:
             return letters.print_list()
         if task.verb == SHOW:
@@ -56,7 +56,8 @@ class DeadLetters:
 
     def __init__(self, app: App, options: WorkerOptions, log: Log, quiet: Log) -> None:
         """`quiet` is the log of the clients."""
-        topics = {dead_letter_topic(handler.topic) for handler in app.handlers}
+        handlers = [*app.handlers, *app.internal_handlers(has_schedules=False)]
+        topics = {dead_letter_topic(handler.topic) for handler in handlers}
         self._app = app
         self._options = options
         self._log = log
@@ -106,8 +107,11 @@ class DeadLetters:
                 return self._waiting.latest(topic, most)
             except UpstreamError as error:
                 self._log.warning("%s; consuming and requeueing the dead letters instead", error)
-        with Held(self._app, topic, self._channel_of(topic), self._quiet) as held:
-            return [_letter_of(message) for message in held.messages()][-(most or 0) :]
+        channel = self._channel_of(topic)
+        if not channel:
+            return []
+        with Held(self._app, topic, channel, self._quiet) as held:
+            return [_letter_of(message) for message in held.received()][-(most or 0) :]
 
     def _channel_of(self, topic: str) -> str:
         """Return the channel to take the dead letters of a topic from; "" if the topic does not exist. Raises ToolError."""
@@ -152,7 +156,7 @@ class DeadLetters:
             return
         began_ns = time.time_ns()  # what a replay makes die again is left
         with Held(self._app, topic, channel, self._quiet) as held:
-            for message in held.messages():
+            for message in held.received():
                 if message.timestamp_ns <= began_ns if is_all else message.id.decode("latin-1") in missing:
                     yield message
                 if not (missing or is_all):
@@ -185,6 +189,7 @@ class Held:
 
     def __init__(self, app: App, topic: str, channel: str, log: Log) -> None:
         self._held: list[Message] = []
+        self._nsqds = app.addresses[0]
         self._consumer = Consumer(
             topic, channel, max_in_flight=_MOST_HELD, max_attempts=0, **app.client_settings | {"log": log}
         )
@@ -198,16 +203,16 @@ class Held:
                 message.requeue(0, backoff=False)
         self._consumer.stop()
 
-    def messages(self) -> Iterator[Message]:
+    def received(self) -> Iterator[Message]:
         """Yield messages until none has come for a while, or too many are held. Raises ToolError without an nsqd."""
-        count = 0
         while len(self._held) < _MOST_HELD and (message := self._consumer.next(_IDLE_S)) is not None:
             message.detach()
-            count += 1
             self._held.append(message)
             yield message
             if message.is_answered:
                 self._held.pop()
+        if self._nsqds and not self._consumer.stats().connections:
+            raise ToolError(f"none of the nsqds of the app can be reached: {', '.join(self._nsqds)}")
 
 
 def _letter_of(message: Message) -> Letter:

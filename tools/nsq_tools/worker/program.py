@@ -5,8 +5,6 @@ from __future__ import annotations
 from nsq_tools.worker.options import WorkerOptions
 from nsqd_py.settings.program import Program
 
-_NO_APP = "not run: there is no such app here"
-
 PROGRAM = Program(
     "nsq_worker",
     "nsq-worker",
@@ -18,17 +16,17 @@ PROGRAM = Program(
         (
             "Run an app in four processes",
             "nsq-worker shop.work:app --processes=4 --health-address=127.0.0.1:8080 --stop-timeout=45s",
-            _NO_APP,
+            'run: until="runs as pid"',
         ),
-        ("While you write it: restart at each change", "nsq-worker shop.work:app --reload", _NO_APP),
-        ("In CI: are names, types and addresses good?", "nsq-worker check shop.work:app", _NO_APP),
         (
-            "Call one handler in the shell",
-            "echo '{\"id\": 1}' | nsq-worker run-once shop.work:app bill",
-            _NO_APP,
+            "Restart at each change, while you write it",
+            "nsq-worker shop.work:app --reload",
+            'run: until="runs as pid"',
         ),
-        ("What has failed for good", "nsq-worker dead list shop.work:app", _NO_APP),
-        ("Handle all of it again", "nsq-worker dead replay shop.work:app --all", _NO_APP),
+        ("Check names, types and addresses, as in CI", "nsq-worker check shop.work:app"),
+        ("Call one handler in the shell", "echo '{\"id\": 1}' | nsq-worker run-once shop.work:app bill"),
+        ("What has failed for good", "nsq-worker dead list shop.work:app"),
+        ("Handle all of it again", "nsq-worker dead replay shop.work:app --all"),
     ),
     argument="app",
     exit_statuses=(

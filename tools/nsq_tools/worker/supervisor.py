@@ -1,10 +1,6 @@
 """Starts the children, starts those again that end, reloads them, and stops them.
 
-One thread does all this. `board` is what others may read: `health` does so in its threads.
-
-Threads
-Supervisor.board  replaced as a whole by the supervisor, read by threads of HTTP
-Supervisor._changes  the thread that watches files puts, the supervisor takes: a queue of the standard library
+One thread does all this. `board` is what threads of HTTP read.
 """
 
 from __future__ import annotations

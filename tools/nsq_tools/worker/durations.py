@@ -1,21 +1,15 @@
-"""The calls of handlers in a child: how long they take, and which run, so that a stop can return their messages to nsqd.
-
-Threads
-WatchedCalls._running  any thread that calls a handler adds and removes its own call; `give_back` copies the keys: each is one
-    step of the interpreter. A message that its handler answers at the same time refuses the second answer
-WatchedCalls._counts, _total_s  the same threads add under the lock; the main thread of the child copies under it
-"""
+"""How long the calls of handlers take in a child; and its report."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from contextlib import suppress
 from threading import Lock
 from time import perf_counter
 
 from nsq_tools.worker.reports import BOUNDS_S, HandlerCounts, Report
-from nsqd_py.client.message import AlreadyAnswered, Message
+from nsqd_py.client.message import Message
 from nsqd_py.work.dead_letters import describe
+from nsqd_py.work.handlers import Handler
 from nsqd_py.work.middleware import Call, Middleware
 from nsqd_py.work.running import HandlerStats, Running
 
@@ -24,44 +18,35 @@ _NO_CALLS = (0,) * (len(BOUNDS_S) + 1)
 _Key = tuple[str, str, str]  # handler, topic, channel
 
 
-class WatchedCalls(Middleware):
-    """Watches all calls, with what other middleware does around them."""
+class Durations(Middleware):
+    """Measures all calls, with what other middleware does around them."""
 
     def __init__(self) -> None:
-        self._running: dict[Call, float] = {}
         self._lock = Lock()
         self._counts: dict[_Key, list[int]] = {}
         self._total_s: dict[_Key, float] = {}
 
     def around(self, message: Message, call: Call) -> None:
-        self._running[call] = perf_counter()
+        began_s = perf_counter()
         try:
             call()
         finally:
-            self._end(call)
+            self._add(call.handler, perf_counter() - began_s)
 
     async def around_async(self, message: Message, call: Call) -> None:
-        self._running[call] = perf_counter()
+        began_s = perf_counter()
         try:
             await call()
         finally:
-            self._end(call)
+            self._add(call.handler, perf_counter() - began_s)
 
-    def give_back(self) -> None:
-        """Return the messages of the calls that run to nsqd. The calls go on, and their results are ignored."""
-        for call in list(self._running):
-            for message in call.messages:
-                with suppress(AlreadyAnswered):
-                    message.requeue(0, backoff=False)
-
-    def durations(self, key: _Key) -> tuple[float, tuple[int, ...]]:
-        """Return the time of all calls, and the number of calls up to each bound."""
+    def of(self, key: _Key) -> tuple[float, tuple[int, ...]]:
+        """Return the time of all calls of a handler, and the number of calls up to each bound."""
         with self._lock:
             return self._total_s.get(key, 0.0), tuple(self._counts.get(key, _NO_CALLS))
 
-    def _end(self, call: Call) -> None:
-        took_s = perf_counter() - self._running.pop(call)
-        key = call.handler.name, call.handler.topic, call.handler.channel
+    def _add(self, handler: Handler, took_s: float) -> None:
+        key = handler.name, handler.topic, handler.channel
         with self._lock:
             if key not in self._counts:
                 self._counts[key] = [*_NO_CALLS]
@@ -70,10 +55,10 @@ class WatchedCalls(Middleware):
             self._total_s[key] += took_s
 
 
-def report_of(running: Running, calls: WatchedCalls) -> Report:
+def report_of(running: Running, durations: Durations) -> Report:
     """Return what the consumers of this process have done so far, and the error that ended one for good."""
     all_stats = running.stats()
-    counts = {_shown(stats): _counts_of(stats, calls) for stats in all_stats}
+    counts = {_shown(stats): _counts_of(stats, durations) for stats in all_stats}
     stopped = tuple(_shown(stats) for stats in all_stats if not stats.is_running)
     failure = describe(running.failure) if running.failure is not None else ""
     return Report(counts, stopped, failure)
@@ -83,9 +68,9 @@ def _shown(stats: HandlerStats) -> str:
     return f"{stats.name} of {stats.topic}/{stats.channel}"
 
 
-def _counts_of(stats: HandlerStats, calls: WatchedCalls) -> HandlerCounts:
+def _counts_of(stats: HandlerStats, durations: Durations) -> HandlerCounts:
     key = stats.name, stats.topic, stats.channel
-    total_s, counts = calls.durations(key)
+    total_s, counts = durations.of(key)
     return HandlerCounts(
         *key,
         handled=stats.finished - stats.dead,
