@@ -22,7 +22,7 @@ from nsqd_py.work import (
     TimeLimitExceeded,
     Undecodable,
 )
-from nsqd_py.work.middleware import Call, OnError, Prometheus
+from nsqd_py.work.middleware import Call, DjangoConnections, OnError, OpenTelemetry, Prometheus
 from nsqd_py.work.outcomes import FINISHED, DeadLetter, Dropped, RequeueAfter
 from nsqd_py.work.testing import Clock, Harness, run
 
@@ -417,6 +417,44 @@ def test_prometheus_counts_calls(is_async) -> None:
         if sample.name == "nsq_work_call_seconds_count"
     }
     assert counts == {"returned": 2, "failed": 1, "dropped": 1, "requeued": 1}
+
+
+@both
+def test_a_call_has_a_span_for_each_message(is_async) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from nsqd_py.otel import Instrumentation
+
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    middleware = [OpenTelemetry(Instrumentation(tracer_provider=provider))]
+    got: list[Any] = []
+    handler = make(App(), is_async, lambda order, message: got.append(order))
+    publisher = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    assert run(handler, {"id": 1}, headers={"traceparent": publisher}, middleware=middleware) == FINISHED
+    assert isinstance(run(handler, b"no JSON", middleware=middleware), DeadLetter)
+    first, second = spans.get_finished_spans()
+    assert got == [{"id": 1}]
+    assert first.context.trace_id == 0x0AF7651916CD43DD8448EB211C80319C
+    assert (first.status.is_ok, second.status.is_ok) == (True, False)
+
+
+@both
+def test_connections_of_django_are_closed_before_and_after_a_call(is_async, monkeypatch) -> None:
+    database = pytest.importorskip("django.db")
+    notes: list[str] = []
+    monkeypatch.setattr(database, "close_old_connections", lambda: notes.append("close"))
+
+    def work(order: dict, message: Message) -> None:
+        notes.append("work")
+        raise ERROR
+
+    run(make(App(), is_async, work), {}, middleware=[DjangoConnections()])
+    assert notes == ["close", "work", "close"]
 
 
 # ---- the harness
