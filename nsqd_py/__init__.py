@@ -11,6 +11,7 @@ The way of a message:
 6. A FIN ends the message; broker/disk_io.py writes the channel's position to disk 20 times a second.
 
 Modules at the top:
+taskiq    a broker for taskiq
 errors    every error of nsqd, with the form that clients see                 pure
 clock     the wall clock and the steady clock
 version   the version of this project, and of the NSQ release that it matches
@@ -44,6 +45,7 @@ pqueues     what waits for a time: messages in flight, deferred messages, alarms
 protocol    the NSQ protocol without I/O
 testing     nsqds as child processes, and the pytest plugin
 work        handlers with values, retries, dead letters and time limits, over the client
+django      a backend for django.tasks, on work
 """
 
 from __future__ import annotations

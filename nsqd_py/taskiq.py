@@ -9,7 +9,7 @@
 
 taskiq's worker, scheduler, middleware and result backends work with it as they are. taskiq finishes a message when its task
 has ended, also by an error; a task whose worker was killed runs again. With the label `delay`, in seconds, nsqd defers a
-task; `SmartRetryMiddleware` sets this label.
+task; the SmartRetryMiddleware of taskiq sets this label.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NsqBroker(AsyncBroker):
         topic, channel    of the tasks; all workers of a broker have the same
         max_in_flight     tasks that a worker process has at a time, and those that wait in it
         options, others   of the connections, by the names of go-nsq
-        log               has `info`, `warning`, ... as a logging.Logger, which is the default
+        log               has the methods of a logging.Logger, which is the default
 
         Raises BadName; other errors of arguments come from the first use.
         """

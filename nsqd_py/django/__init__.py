@@ -5,17 +5,18 @@
 
 docs/work.md has the options. Nothing else of nsqd-py imports this package.
 
-apps       the application of Django
-backend    `NsqBackend`, which enqueues tasks
-options    OPTIONS of a backend, read and checked
-checks     the system check of a backend
-bodies     tasks ↔ bodies of messages
-results    where results are stored: the database of django-tasks-db, or a cache
-executing  one run of a task in a worker: its signals, and its result
-queues     the App of nsqd_py.work that runs the tasks of a backend
-worker     that App for the command nsq-worker
-framework  the names of `django.tasks`, or of the backport: whichever is installed
-management/commands/nsq_worker  the command
+apps        the application of Django
+backend     `NsqBackend`, which enqueues tasks
+options     OPTIONS of a backend, read and checked
+checks      the system check of a backend
+bodies      tasks as bodies of messages
+results     where results are stored: the database of django-tasks-db, or a cache
+executing   one run of a task in a worker: its signals, and its result
+queues      the App of nsqd_py.work that runs the tasks of a backend
+worker      that App for the command nsq-worker
+framework   the names of the framework
+choice      which package has the framework
+management  `manage.py nsq_worker`
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from threading import Lock
@@ -58,8 +58,7 @@ class NsqBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        given = self.options if isinstance(self.options, Mapping) else {}
-        self.nsq, self.problems = read_options(given)
+        self.nsq, self.problems = read_options(self.options)
 
     @property
     def supports_get_result(self) -> bool:
@@ -90,7 +89,7 @@ class NsqBackend(BaseTaskBackend):
         """Publish the task, or have it published when the open transaction commits; return its TaskResult.
 
         Raises InvalidTask; TypeError or ValueError for arguments that JSON cannot have; ImproperlyConfigured for bad
-        OPTIONS; and the errors of a publish, which after a commit come from the end of `atomic`.
+        OPTIONS; and the errors of a publish, which come from the commit if the publish waits for it.
         """
         self.validate_task(task)
         self.refuse_problems()
@@ -158,7 +157,7 @@ class NsqBackend(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
         """Return what is wrong with TASKS, for `manage.py check`."""
-        return messages_of(self)
+        return messages_of(self.alias, self.nsq, self.problems, self.queues, lambda: self.store)
 
 
 def publishing_app(options: BackendOptions) -> App:

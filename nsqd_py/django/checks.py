@@ -12,8 +12,8 @@ nsqd_py.W002  `nsqd_py.django` is not installed, so there is no `manage.py nsq_w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 from django.apps import apps
 from django.conf import settings
@@ -22,32 +22,31 @@ from django.core.cache import InvalidCacheBackendError
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from nsqd_py.django.options import CACHE, Problem, queue_problems
-
-if TYPE_CHECKING:
-    from nsqd_py.django.backend import NsqBackend
+from nsqd_py.django.options import CACHE, BackendOptions, Problem, queue_problems
 
 APP = "nsqd_py.django"
 _OF_ONE_PROCESS = ("locmem.LocMemCache", "dummy.DummyCache")
 
 
-def messages_of(backend: NsqBackend) -> list[checks.CheckMessage]:
-    """Return what is wrong with the settings of a backend."""
-    errors = [*backend.problems, *queue_problems(backend.nsq, backend.queues), *_of_places(backend)]
-    messages: list[checks.CheckMessage] = [_message(checks.Error, backend, problem) for problem in errors]
-    messages += [_message(checks.Warning, backend, problem) for problem in _warnings(backend)]
-    return messages
+def messages_of(
+    alias: str,
+    options: BackendOptions,
+    problems: Sequence[Problem],
+    queues: Collection[str],
+    open_store: Callable[[], object],
+) -> list[checks.CheckMessage]:
+    """Return what is wrong with the settings of a backend: with its OPTIONS, its queues, and what these name."""
+    errors = [*problems, *queue_problems(options, queues), *_of_places(options, open_store)]
+    messages = [_message(checks.Error, alias, problem) for problem in errors]
+    return messages + [_message(checks.Warning, alias, problem) for problem in _warnings(options)]
 
 
-def _message(kind: Any, backend: NsqBackend, problem: Problem) -> checks.CheckMessage:
-    return kind(problem.text, hint=problem.hint or None, obj=f"TASKS[{backend.alias!r}]", id=problem.id)
+def _message(kind: Any, alias: str, problem: Problem) -> checks.CheckMessage:
+    return kind(problem.text, hint=problem.hint or None, obj=f"TASKS[{alias!r}]", id=problem.id)
 
 
-def _of_places(backend: NsqBackend) -> Iterator[Problem]:
-    """Yield a problem for each alias of a database or cache that does not exist."""
-    options = backend.nsq
-    if not isinstance(backend.options, dict):
-        yield Problem("nsqd_py.E004", f"OPTIONS is a dict, not {type(backend.options).__name__}.")
+def _of_places(options: BackendOptions, open_store: Callable[[], object]) -> Iterator[Problem]:
+    """Yield a problem for each database or cache that does not exist."""
     if options.on_commit and options.on_commit not in connections.settings:
         yield Problem(
             "nsqd_py.E004",
@@ -55,13 +54,13 @@ def _of_places(backend: NsqBackend) -> Iterator[Problem]:
             "Name an alias of DATABASES; False enqueues at once, without waiting for a commit.",
         )
     try:
-        backend.store  # noqa: B018 - opens the store
+        open_store()
     except (ImproperlyConfigured, InvalidCacheBackendError) as error:
         yield Problem("nsqd_py.E006", f"OPTIONS['results']: {error}.")
 
 
-def _warnings(backend: NsqBackend) -> Iterator[Problem]:
-    place = backend.nsq.results
+def _warnings(options: BackendOptions) -> Iterator[Problem]:
+    place = options.results
     if place is not None and place.kind == CACHE:
         kind = settings.CACHES.get(place.alias, {}).get("BACKEND", "")
         if kind.endswith(_OF_ONE_PROCESS):

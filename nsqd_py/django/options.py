@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ APP_TOPICS = ("later", "due", "schedules")
 DEAD_SUFFIX = ".dead"
 _LONGEST_TOPIC = MAX_NAME_LENGTH - len(DEAD_SUFFIX)
 _DAY_S = 86400.0
+_BAD_ADDRESS = "nsqd_py.E002"
+_BAD_VALUE = "nsqd_py.E004"
 
 
 class Problem(NamedTuple):
@@ -42,95 +44,6 @@ class ResultPlace(NamedTuple):
 
     kind: str
     alias: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendOptions:
-    """OPTIONS of one backend.
-
-    nsqd_tcp_addresses, lookupd_http_addresses   without both, NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS count
-    prefix          of the topics: a queue is the topic `<prefix><queue>`
-    channel         of those topics, which all workers share
-    on_commit       the alias of the database whose transaction an enqueue waits for; "" enqueues at once
-    retry           of failed tasks; without it, they are not tried again
-    time_limit_s    of one run of a task; 0 is none
-    results         where results are stored, or None
-    results_for_s   how long a cache keeps them
-    longest_defer_s nsqd's --max-defer-timeout at most; longer delays are chained
-    client          settings of connections, by the names of go-nsq
-    """
-
-    nsqd_tcp_addresses: tuple[str, ...] = ()
-    lookupd_http_addresses: tuple[str, ...] = ()
-    prefix: str = "django-"
-    channel: str = "workers"
-    on_commit: str = DEFAULT_DATABASE
-    retry: Retry | None = None
-    time_limit_s: float = 0.0
-    results: ResultPlace | None = None
-    results_for_s: float = _DAY_S
-    longest_defer_s: float = 3600.0
-    client: ClientOptions = ClientOptions()
-
-    @property
-    def app_name(self) -> str:
-        """Return the name of the application of nsqd_py.work, which names its own topics."""
-        return self.prefix.rstrip(".-_") or "django"
-
-    def topic(self, queue: str) -> str:
-        """Return the topic of a queue."""
-        return f"{self.prefix}{queue}"
-
-
-def read_options(given: Mapping[str, Any]) -> tuple[BackendOptions, list[Problem]]:
-    """Return the options and what is wrong with them; an option that cannot be used has its default."""
-    problems = [_unknown(name) for name in given if name not in _READERS]
-    values: dict[str, Any] = {}
-    for name, read in _READERS.items():
-        if name not in given:
-            continue
-        try:
-            values[name] = read(given[name])
-        except (BadOption, BadClientOption) as error:
-            problems.append(Problem(_IDS.get(name, "nsqd_py.E004"), f"OPTIONS[{name!r}]: {error}"))
-    options = BackendOptions(**values)
-    if options.retry is not None and options.retry.most_s > options.longest_defer_s:
-        text = f"OPTIONS['retry']: most_s is {options.retry.most_s:g}, but longest_defer_s {options.longest_defer_s:g}."
-        problems.append(
-            Problem("nsqd_py.E004", text, "Lower most_s: nsqd defers a message for longest_defer_s at most.")
-        )
-    addresses = {"nsqd_tcp_addresses", "lookupd_http_addresses"}
-    if not addresses & set(given):
-        problems.extend(_missing_addresses())
-    return options, problems
-
-
-def queue_problems(options: BackendOptions, queues: Collection[str]) -> list[Problem]:
-    """Return what is wrong with the names of these queues."""
-    found = (queue_problem(options, queue) for queue in sorted(queues, key=str))
-    return [
-        Problem("nsqd_py.E005", text, "Rename the queue, or set OPTIONS['prefix'].") for text in found if text
-    ]
-
-
-def queue_problem(options: BackendOptions, queue: object) -> str:
-    """Return a sentence if the topic of this queue cannot be one, or "" if it can."""
-    if not isinstance(queue, str):
-        return f"The name of a queue is a str, not {type(queue).__name__}: {queue!r}."
-    topic = options.topic(queue)
-    if not is_valid_name(topic.encode("utf-8", "surrogateescape")) or is_ephemeral(topic):
-        return (
-            f"Queue {queue!r} cannot be a topic of nsqd: {topic!r} may have letters, digits, '.', '_' and '-' only, "
-            f"at most {_LONGEST_TOPIC}."
-        )
-    if len(topic) > _LONGEST_TOPIC:
-        return (
-            f"Queue {queue!r} cannot be a topic of nsqd: {topic!r} has {len(topic)} characters; "
-            f"{_LONGEST_TOPIC} leave room for its dead letters, {DEAD_SUFFIX}."
-        )
-    if topic in {f"{options.app_name}.{name}" for name in APP_TOPICS}:
-        return f"Queue {queue!r} would have the topic {topic!r}, which nsqd_py.work uses itself."
-    return ""
 
 
 # ---- kinds of values
@@ -219,25 +132,106 @@ def _read_str(value: Any) -> str:
     return value
 
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "nsqd_tcp_addresses": _read_nsqds,
-    "lookupd_http_addresses": _read_lookupds,
-    "prefix": _read_prefix,
-    "channel": _read_channel,
-    "on_commit": _read_on_commit,
-    "retry": _read_retry,
-    "time_limit_s": _read_seconds,
-    "results": _read_results,
-    "results_for_s": _read_seconds,
-    "longest_defer_s": _read_seconds,
-    "client": _read_client,
-}
-_IDS = {"nsqd_tcp_addresses": "nsqd_py.E002", "lookupd_http_addresses": "nsqd_py.E002"}
+def _option(read: Callable[[Any], Any], default: Any, problem_id: str = _BAD_VALUE) -> Any:
+    """Declare an option; `problem_id` is that of the system check for a bad value."""
+    return field(default=default, metadata={"read": read, "id": problem_id})
 
 
-def _unknown(name: object) -> Problem:
-    close = get_close_matches(str(name), _READERS, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(_READERS)}."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOptions:
+    """OPTIONS of one backend.
+
+    nsqd_tcp_addresses, lookupd_http_addresses   without both, NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS count
+    prefix          of the topics: a queue is the topic `<prefix><queue>`
+    channel         of those topics, which all workers share
+    on_commit       the alias of the database whose transaction an enqueue waits for; "" enqueues at once
+    retry           of failed tasks; without it, they are not tried again
+    time_limit_s    of one run of a task; 0 is none
+    results         where results are stored, or None
+    results_for_s   how long a cache keeps them
+    longest_defer_s nsqd's --max-defer-timeout at most; longer delays are chained
+    client          settings of connections, by the names of go-nsq
+    """
+
+    nsqd_tcp_addresses: tuple[str, ...] = _option(_read_nsqds, (), _BAD_ADDRESS)
+    lookupd_http_addresses: tuple[str, ...] = _option(_read_lookupds, (), _BAD_ADDRESS)
+    prefix: str = _option(_read_prefix, "django-")
+    channel: str = _option(_read_channel, "workers")
+    on_commit: str = _option(_read_on_commit, DEFAULT_DATABASE)
+    retry: Retry | None = _option(_read_retry, None)
+    time_limit_s: float = _option(_read_seconds, 0.0)
+    results: ResultPlace | None = _option(_read_results, None)
+    results_for_s: float = _option(_read_seconds, _DAY_S)
+    longest_defer_s: float = _option(_read_seconds, 3600.0)
+    client: ClientOptions = _option(_read_client, ClientOptions())
+
+    @property
+    def app_name(self) -> str:
+        """Return the name of the application of nsqd_py.work, which names its own topics."""
+        return self.prefix.rstrip(".-_") or "django"
+
+    def topic(self, queue: str) -> str:
+        """Return the topic of a queue."""
+        return f"{self.prefix}{queue}"
+
+
+def read_options(given: Any) -> tuple[BackendOptions, list[Problem]]:
+    """Return the options and what is wrong with them; an option that cannot be used has its default."""
+    if not isinstance(given, Mapping):
+        return BackendOptions(), [Problem(_BAD_VALUE, f"OPTIONS is a dict, not {type(given).__name__}.")]
+    options = {option.name: option.metadata for option in fields(BackendOptions)}
+    problems = [_unknown(name, options) for name in given if name not in options]
+    values: dict[str, Any] = {}
+    for name, option in options.items():
+        if name not in given:
+            continue
+        try:
+            values[name] = option["read"](given[name])
+        except (BadOption, BadClientOption) as error:
+            problems.append(Problem(option["id"], f"OPTIONS[{name!r}]: {error}"))
+    read = BackendOptions(**values)
+    if read.retry is not None and read.retry.most_s > read.longest_defer_s:
+        text = f"OPTIONS['retry']: most_s is {read.retry.most_s:g}, but longest_defer_s {read.longest_defer_s:g}."
+        problems.append(
+            Problem(_BAD_VALUE, text, "Lower most_s: nsqd defers a message for longest_defer_s at most.")
+        )
+    addresses = {"nsqd_tcp_addresses", "lookupd_http_addresses"}
+    if not addresses & set(given):
+        problems.extend(_missing_addresses())
+    return read, problems
+
+
+def queue_problems(options: BackendOptions, queues: Collection[str]) -> list[Problem]:
+    """Return what is wrong with the names of these queues."""
+    found = (queue_problem(options, queue) for queue in sorted(queues, key=str))
+    return [
+        Problem("nsqd_py.E005", text, "Rename the queue, or set OPTIONS['prefix'].") for text in found if text
+    ]
+
+
+def queue_problem(options: BackendOptions, queue: object) -> str:
+    """Return a sentence if the topic of this queue cannot be one, or "" if it can."""
+    if not isinstance(queue, str):
+        return f"The name of a queue is a str, not {type(queue).__name__}: {queue!r}."
+    topic = options.topic(queue)
+    if not is_valid_name(topic.encode("utf-8", "surrogateescape")) or is_ephemeral(topic):
+        return (
+            f"Queue {queue!r} cannot be a topic of nsqd: {topic!r} may have letters, digits, '.', '_' and '-' only, "
+            f"at most {_LONGEST_TOPIC}."
+        )
+    if len(topic) > _LONGEST_TOPIC:
+        return (
+            f"Queue {queue!r} cannot be a topic of nsqd: {topic!r} has {len(topic)} characters; "
+            f"{_LONGEST_TOPIC} leave room for its dead letters, {DEAD_SUFFIX}."
+        )
+    if topic in {f"{options.app_name}.{name}" for name in APP_TOPICS}:
+        return f"Queue {queue!r} would have the topic {topic!r}, which nsqd_py.work uses itself."
+    return ""
+
+
+def _unknown(name: object, known: Collection[str]) -> Problem:
+    close = get_close_matches(str(name), known, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
     return Problem("nsqd_py.E003", f"OPTIONS[{name!r}] is no option of nsqd_py.django.", hint)
 
 

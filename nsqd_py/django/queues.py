@@ -57,5 +57,7 @@ def _handler(alias: str, queue: str) -> Callable[[bytes, Message], None]:
     def run_task(body: bytes, message: Message) -> None:
         execute(backend_of(alias), queue, body, message)  # the backend of this thread
 
-    run_task.__qualname__ = queue  # logs, dead letters and metrics name the handler nsqd_py.django.queues.<queue>
+    run_task.__qualname__ = (
+        queue  # logs, dead letters and metrics name the handler nsqd_py.django.queues.<queue>
+    )
     return run_task

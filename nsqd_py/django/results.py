@@ -43,7 +43,7 @@ def results_of(options: BackendOptions) -> Results | None:
 
 
 class DatabaseResults:
-    """The table of django-tasks-db, with its admin pages and `prune_db_task_results`. It keeps one error of a task."""
+    """The table of django-tasks-db, which has admin pages. It keeps one error of a task."""
 
     is_transactional = True
 

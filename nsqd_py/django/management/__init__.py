@@ -1,0 +1,4 @@
+"""The commands of a project's manage.py.
+
+commands  where Django finds them
+"""

@@ -11,7 +11,8 @@ pytest.importorskip("django")
 import django
 from django.core.exceptions import ImproperlyConfigured
 
-from nsqd_py.django.framework import NAME, either, framework_name
+from nsqd_py.django.choice import either, framework_name
+from nsqd_py.django.framework import NAME
 
 
 def having(*names: str):
