@@ -288,14 +288,21 @@ class App:
 
         Raises the error that ended a consumer for good.
         """
-        running = self.start()
+        asked: list[int] = []  # signals, also those that come while the consumers start
+        started: list[Running] = []
 
         def stop(number: int, frame: FrameType | None) -> None:
-            running.begin_to_stop(0 if running.is_stopping else stop_timeout_s)
+            asked.append(number)
+            for running in started:
+                running.begin_to_stop(0 if len(asked) > 1 else stop_timeout_s)
 
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, stop)
             signal.signal(signal.SIGINT, stop)
+        running = self.start()
+        started.append(running)
+        if asked:
+            running.begin_to_stop(0)
         running.wait()
         self.close()
         if running.failure is not None:
