@@ -84,10 +84,10 @@ def test_a_message_is_deferred_until_its_time(nsqd, start):
     reader.wait_for("ten seconds are over")
     began_s = time.monotonic()
     assert start("scheduled.py", "1", "call Ann", LONGEST_DEFER_S="0.2").wait_for_end() == 0
-    reader.wait_for("^call Ann$")
+    reader.wait_for("(?m)^call Ann$")
     assert time.monotonic() - began_s >= 1
     wait_until_all_are_finished(nsqd, "reminders")
-    assert channel(nsqd, "reminders")["requeue_count"] >= 1
+    assert channel(nsqd, "reminders.later")["requeue_count"] >= 1
 
 
 def test_a_caller_gets_its_reply(nsqd, start):
