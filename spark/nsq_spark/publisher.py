@@ -16,6 +16,9 @@ from random import random
 from time import monotonic, sleep
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from nsq_spark.archive.chunk import Payload
 from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.blocking.publishing_core import NonBlockingProducer
@@ -125,6 +128,13 @@ class PublishCounts:
         self.possible_duplicates += other.possible_duplicates
         for topic, count in other.topics.items():
             self.topics[topic] = self.topics.get(topic, 0) + count
+
+
+def by_topic(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of each topic of a column `topic`, in their order."""
+    topics = rows.column("topic").dictionary_encode()
+    for code, topic in enumerate(topics.dictionary.to_pylist()):
+        yield topic, rows if len(topics.dictionary) == 1 else rows.filter(pc.equal(topics.indices, code))
 
 
 class PublishObserver:

@@ -273,7 +273,8 @@ class _Recogniser:
             return None
         codec = codec_of(name, head)
         form = self._format or format_of(name, plain_head(head, codec))
-        info = FileInfo(*entry, form, Compression(codec.name), topics[0] if len(topics) == 1 else "")
+        topic = topics[0] if len(topics) == 1 else ""
+        info = FileInfo(*entry, form, Compression(codec.name), topic, is_described=bool(parts))
         if form is Format.TOPIC_LOG:
             info = self._companions.topic_log(info)
         elif form is Format.LINES and len(topics) > 1:

@@ -166,6 +166,7 @@ class FileInfo:
     is_live         a program may be writing to the file: an incomplete message at its end is not damage
     first_ns, end_ns  times of its messages, if its format stores none (`lines`): not before, and before
     has_time_of_name  these are the hour in its name, since no manifest has them
+    is_described    the manifest of nsq-to-file describes all of it
     is_unwanted     nothing in it is requested: the manifest of nsq-to-file says so, or the topics that its name may mean
     """
 
@@ -179,6 +180,7 @@ class FileInfo:
     first_ns: int | None = None
     end_ns: int | None = None
     has_time_of_name: bool = False
+    is_described: bool = False
     is_unwanted: bool = False
 
     @property

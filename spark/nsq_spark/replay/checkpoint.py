@@ -35,7 +35,7 @@ from nsqd_py.runtime.private_files import open_file
 
 Document: TypeAlias = dict[str, Any]
 
-_VERSION = 4
+_VERSION = 5
 _HEAD = "head_crc32c"
 _HEAD_BYTES = 4096
 

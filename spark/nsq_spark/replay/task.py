@@ -26,6 +26,7 @@ from nsq_spark.publisher import (
     PublishBatch,
     PublishObserver,
     TaskPublisher,
+    by_topic,
 )
 from nsq_spark.replay.job import PART, SHARED_ID, SLICE_MESSAGES, CheckpointError, Job, Stopped
 from nsq_spark.replay.ledger import Ledgers, Unit, slice_name
@@ -186,7 +187,7 @@ class _Task(PublishObserver):
         self._publisher.idle()
         if self._job.is_ordered:
             for due in self._due(self._not_sent(rows)):
-                for topic, of_topic in _by_topic(due):
+                for topic, of_topic in by_topic(due):
                     for low in range(0, of_topic.num_rows, SLICE_MESSAGES):
                         self._send_of_topic(topic, of_topic.slice(low, SLICE_MESSAGES))
             return
@@ -268,7 +269,7 @@ class _Task(PublishObserver):
             unit.shared_ids += pc.sum(rows.column(SHARED_ID)).as_py() or 0
         destination = self._job.destination
         defer_ms = round(destination.defer_s * 1000)
-        for topic, some in _by_topic(rows):
+        for topic, some in by_topic(rows):
             name = destination.topic(topic)
             payload = Payload.of_array(some.column("body"))
             most = MOST_DEFERRED if defer_ms else len(payload)
@@ -322,10 +323,3 @@ def _times_of(rows: pa.RecordBatch) -> Numbers:
     """Return the timestamps; 0 where the archive does not know them."""
     times: Numbers = pc.fill_null(rows.column("timestamp_ns"), 0).to_numpy(zero_copy_only=False)
     return times
-
-
-def _by_topic(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each topic, in their order."""
-    topics = rows.column("topic").dictionary_encode()
-    for code, topic in enumerate(topics.dictionary.to_pylist()):
-        yield topic, rows if len(topics.dictionary) == 1 else rows.filter(pc.equal(topics.indices, code))

@@ -29,9 +29,8 @@ from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.names import hive_topic
 from nsq_spark.archive.parquet import STORED_TYPES
-from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Requested, Skipped
-from nsq_spark.archive.storage import Entry, Storage
+from nsq_spark.archive.storage import Storage
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, Rows, partitions_of, read_partition
 from nsq_spark.source.data_source import session_settings
@@ -179,22 +178,16 @@ def choose_readers(
     """
     by_spark: dict[Choice, list[str]] = defaultdict(list)
     ours: list[FileInfo] = []
-    manifests = Manifests(read.storage)
     for info in files:
         if not info.may_hold(read.requested):
             continue
-        is_complete = bool(manifests.complete(Entry(info.path, info.size_bytes, info.modified_ns)))
         time = ""
         # Spark does not find out which messages have no topic where the name of the file fits several.
-        has_topic = bool(info.topic) or is_complete
-        if (
-            has_topic
-            and _suits_options(info, read, columns)
-            and _is_as_spark_reads(info, read.storage, is_complete)
-        ):
+        has_topic = bool(info.topic) or info.is_described
+        if has_topic and _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage):
             time = _time_column(info.path, read.storage) if info.format is Format.PARQUET else "timestamp"
         if time:
-            has_topics = is_complete and info.format is not Format.LINES and not hive_topic(info.path)
+            has_topics = info.is_described and info.format is not Format.LINES and not hive_topic(info.path)
             by_spark[Choice(info.format, "" if has_topics else info.topic, time)].append(info.path)
         else:
             ours.append(info)
@@ -209,21 +202,20 @@ def _suits_options(info: FileInfo, read: ReadOptions, columns: Sequence[str]) ->
     return info.format is Format.LINES or read.requested.topic_pattern is None
 
 
-def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool) -> bool:
+def _is_as_spark_reads(info: FileInfo, storage: Storage) -> bool:
     """True if Spark's reader finds the same messages in the file as ours. Raises ArchiveError."""
     if not _PLAIN_PATH.fullmatch(info.path):
         return False
     if info.compression is Compression.GZIP and info.format is not Format.PARQUET:
-        return is_complete and info.path.endswith(".gz")
+        return info.is_described and info.path.endswith(".gz")
     if info.compression is not Compression.NONE:
         return False
     if info.format is Format.PARQUET:
         return True
-    if info.format is Format.JSONL and not is_complete:
+    if info.format is Format.JSONL and not info.is_described:
         return False  # Spark's reader drops what follows the first object of a line; nsq-to-file writes no such line
-    return (is_complete or not info.is_live or not storage.may_grow(info.path)) and _holds_whole_lines(
-        info, storage
-    )
+    is_finished = info.is_described or not info.is_live or not storage.may_grow(info.path)
+    return is_finished and _holds_whole_lines(info, storage)
 
 
 def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:

@@ -6,9 +6,11 @@ options.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -87,12 +89,22 @@ def partitions_of(
     ]
 
 
+@cache
+def leave_out_of_collections() -> None:
+    """Let Python's garbage collector pass over what the first task of a worker finds: mostly modules.
+
+    PySpark collects garbage after each task, which takes 30 ms otherwise: as long as reading 100,000 messages.
+    """
+    gc.freeze()
+
+
 def slice_name(split: Split) -> str:
     return f"{split.start}+{split.size_bytes}:{split.path}"
 
 
 def read_partition(partition: ArchivePartition, damage: Damage | None = None) -> Rows:
     """Yield batches with exactly the columns asked for, as Spark demands. Raises ArchiveError."""
+    leave_out_of_collections()
     options = partition.options
     damage = damage or Damage("skip" if options.skip_damaged else "fail")
     choose = partition.chooser()

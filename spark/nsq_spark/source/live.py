@@ -22,7 +22,7 @@ from nsq_spark.archive.files import RemoteFile
 from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Names, Requested, Split
-from nsq_spark.source.batch_reader import ArchivePartition, Rows, read_partition
+from nsq_spark.source.batch_reader import ArchivePartition, Rows, leave_out_of_collections, read_partition
 from nsq_spark.source.live_options import (
     Counts,
     Document,
@@ -131,6 +131,7 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
 
 def read_range(part: TopicPartition) -> Rows:
     """Raises ArchiveError, LostMessages among them."""
+    leave_out_of_collections()
     options = part.options
     topic, asked = part.log
     address = asked if "://" in asked else f"http://{asked}"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from nsq_spark.archive.chunk import Payload
+from nsq_spark.archive.chunk import Payload, constant
 from nsq_spark.publisher import (
     MOST_DEFERRED,
     NotPublished,
@@ -22,6 +22,7 @@ from nsq_spark.publisher import (
     PublishCounts,
     PublishObserver,
     TaskPublisher,
+    by_topic,
 )
 from nsq_spark.source.options import WriteColumns, WriteOptions
 
@@ -50,23 +51,24 @@ def batches_of(
 
     Raises BadRow.
     """
-    bodies = _bodies(rows.column(columns.body))
-    for name, mask in _by_topic(rows, columns, topic):
-        part = bodies if mask is None else bodies.filter(mask)
+    sent = {"topic": constant(topic, rows.num_rows), "body": _bodies(rows.column(columns.body))}
+    if columns.topic is not None:
+        sent["topic"] = _topics(rows.column(columns.topic))
+    if columns.defer_ms is not None:
+        sent["delay"] = _delays(rows.column(columns.defer_ms))
+    for name, part in by_topic(pa.RecordBatch.from_pydict(sent)):
         if columns.defer_ms is not None:
-            delays = _delays(rows.column(columns.defer_ms))
-            delays = delays if mask is None else delays.filter(mask)
-            is_deferred = pc.greater(delays, 0)
-            yield from _deferred(name, part.filter(is_deferred), delays.filter(is_deferred))
-            part = part.filter(pc.equal(delays, 0))
-        payload = Payload.of_array(part)
+            is_deferred = pc.greater(part.column("delay"), 0)
+            yield from _deferred(name, part.filter(is_deferred))
+            part = part.filter(pc.invert(is_deferred))
+        payload = Payload.of_array(part.column("body"))
         for begin, end in payload.cuts(len(payload), batch_bytes):
             yield PublishBatch(name, payload, begin, end)
 
 
-def _deferred(topic: str, bodies: pa.Array, delays: pa.Array) -> Iterator[PublishBatch]:
-    payload = Payload.of_array(bodies)
-    delays_ms = delays.to_pylist()
+def _deferred(topic: str, rows: pa.RecordBatch) -> Iterator[PublishBatch]:
+    payload = Payload.of_array(rows.column("body"))
+    delays_ms = rows.column("delay").to_pylist()
     for begin in range(0, len(payload), MOST_DEFERRED):
         yield PublishBatch(topic, payload, begin, min(begin + MOST_DEFERRED, len(payload)), delays_ms)
 
@@ -80,20 +82,10 @@ def _bodies(column: pa.Array) -> pa.Array:
     return bodies
 
 
-def _by_topic(
-    rows: pa.RecordBatch, columns: WriteColumns, topic: str
-) -> Iterator[tuple[str, pa.Array | None]]:
-    """Yield the topics, in the order in which they come, with a mask of their rows; None stands for all rows."""
-    if columns.topic is None:
-        yield topic, None
-        return
-    column = rows.column(columns.topic).cast(pa.string())
+def _topics(column: pa.Array) -> pa.Array:
     if column.null_count:
         raise BadRow("nsq: column topic is null in a row; give the option topic, or a topic in each row")
-    encoded = column.dictionary_encode()
-    names = encoded.dictionary.to_pylist()
-    for code, name in enumerate(names):
-        yield name, None if len(names) == 1 else pc.equal(encoded.indices, code)
+    return column.cast(pa.string())
 
 
 def _delays(column: pa.Array) -> pa.Array:

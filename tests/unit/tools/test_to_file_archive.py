@@ -21,7 +21,7 @@ from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import Claim, OutputFile, left_behind
 from nsq_tools.to_file.program import PROGRAM
-from nsq_tools.to_file.service import Layout
+from nsq_tools.to_file.service import common_plan
 from nsqd_py.settings.durations import SECOND_NS, parse_duration
 from nsqd_py.stores.compression import CODECS
 from tests.support.archives import BASE_NS
@@ -187,7 +187,9 @@ def test_the_hour_in_a_name_is_local_unless_utc_is_asked_for(
     time.tzset()
     try:
         plan = harness.plan(
-            template=template, datetime_format=Layout(options).datetime_format, is_utc=options.datetime_utc
+            template=template,
+            datetime_format=common_plan(options).datetime_format,
+            is_utc=options.datetime_utc,
         )
         assert plan.name(BASE_NS) == name
     finally:

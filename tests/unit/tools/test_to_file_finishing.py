@@ -25,7 +25,7 @@ from nsq_tools.to_file.finishing import (
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import left_behind, side_path
 from nsq_tools.to_file.program import PROGRAM
-from nsq_tools.to_file.service import Layout, check
+from nsq_tools.to_file.service import check, common_plan
 from nsqd_py.settings.declaration import BadOptions
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
 from tests.unit.to_file_fakes import FakeBatch
@@ -360,7 +360,7 @@ def test_no_topic_names_a_file_outside_of_the_directory_or_one_of_its_own(topic:
 def test_suffixes(flags: list[str], expected: str) -> None:
     options = PROGRAM.read([*SOURCE, *flags])
     check(options)
-    assert Layout(options).filename_format == expected
+    assert common_plan(options).template == expected
 
 
 @pytest.mark.parametrize(
@@ -377,8 +377,8 @@ def test_suffixes(flags: list[str], expected: str) -> None:
     ],
 )
 def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: bool) -> None:
-    layout = Layout(PROGRAM.read([*SOURCE, *flags]))
-    assert (layout.has_revisions, layout.is_shared) == (revisions, shared)
+    plan = common_plan(PROGRAM.read([*SOURCE, *flags]))
+    assert (plan.has_revisions, plan.is_shared) == (revisions, shared)
 
 
 @pytest.mark.parametrize(

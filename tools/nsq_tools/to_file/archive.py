@@ -54,8 +54,10 @@ class Plan:
     """The settings for the files of a topic.
 
     template       template of names; <DATETIME> and <REV> are replaced for each file
+    work_dir, output_dir  the directories of files that are written, and of finished ones, or from which they are uploaded
     level          level of the codec
-    is_shared      True to append to an existing file
+    is_shared      True to append to an existing file, as in Go's nsq_to_file
+    has_revisions  True if <REV> distinguishes files with the same name; otherwise several runs append to one file
     skips_empty    True to create a file only when there is a message
     store          the object store that finished files are uploaded to from the output_dir
     table          the table that they are committed to
@@ -79,6 +81,7 @@ class Plan:
     table: str = ""
     is_utc: bool = False
     client: ClientOptions = ClientOptions()
+    has_revisions: bool = True
 
     def name(self, now_ns: int) -> str:
         moment = datetime.fromtimestamp(now_ns / 1e9, UTC)

@@ -6,6 +6,7 @@ import os
 import pwd
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from nsq_tools.to_file.finishing import (
     host_identifier,
     repair,
 )
-from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.formats import FORMATS, FileFormat
 from nsq_tools.to_file.options import (
     DATETIME,
     DEFAULT_DATETIME_FORMAT,
@@ -44,7 +45,7 @@ from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.regex import compiled
-from nsqd_py.stores.compression import CODECS, GZIP, NONE
+from nsqd_py.stores.compression import CODECS, GZIP, NONE, Codec
 
 _THREADS = 10
 _PYARROW = ("pyarrow", "parquet")  # and its extra
@@ -55,13 +56,12 @@ def check(options: ToFileOptions) -> None:
     check_sources(options)
     _check_topics(options)
     check_name(options.channel, "channel")
-    client_options(options.consumer_opt, "consumer-opt")
-    layout = Layout(options)
-    _check_format(options, layout)
-    name = Path(options.filename_format.replace(DATETIME, layout.datetime_format))
+    plan = common_plan(options)
+    _check_format(options, plan)
+    name = Path(options.filename_format.replace(DATETIME, plan.datetime_format))
     if name.is_absolute() or ".." in name.parts or not name.name:
         raise BadOptions(f"--filename-format must name a file in the output-dir, got '{name}'")
-    if layout.has_revisions and REV not in options.filename_format:
+    if plan.has_revisions and REV not in options.filename_format:
         raise BadOptions(
             "missing <REV> in --filename-format when compression, rotation, a work-dir, an object store, or another format "
             "than lines and jsonl is in use"
@@ -77,11 +77,11 @@ def _check_topics(options: ToFileOptions) -> None:
         check_name(topic, "topic")
 
 
-def _check_format(options: ToFileOptions, layout: Layout) -> None:
+def _check_format(options: ToFileOptions, plan: Plan) -> None:
     if options.gzip and options.compress not in (NONE, GZIP):
         raise BadOptions(f"--gzip and --compress={options.compress} contradict each other")
-    form = layout.form
-    if layout.codec.name not in form.codecs:
+    form = plan.form
+    if plan.codec.name not in form.codecs:
         raise BadOptions(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
     if options.table and not form.convert:
         raise BadOptions("--table needs --format=parquet")
@@ -89,7 +89,7 @@ def _check_format(options: ToFileOptions, layout: Layout) -> None:
         _check_package(f"--table={options.table}", *package_of(options.table))
     if form.convert:
         _check_package("--format=parquet", *_PYARROW)
-    if layout.store:
+    if plan.store:
         _check_package("an --output-dir in an object store", *_PYARROW)
 
 
@@ -98,37 +98,49 @@ def _check_package(flag: str, package: str, extra: str) -> None:
         raise BadOptions(f"{flag} {missing.removeprefix('it ')}")
 
 
-class Layout:
-    """The common settings of the files of all topics: the values that follow from several options.
+def common_plan(options: ToFileOptions) -> Plan:
+    """Return the plan of all topics: `topic` is empty, and the template has all its words. Raises BadOptions."""
+    form = FORMATS[options.format]
+    codec = CODECS[GZIP if options.gzip else options.compress]
+    store = options.output_dir.rstrip("/") if "://" in options.output_dir else ""
+    flag, given = ("work-dir", options.work_dir) if store else ("output-dir", options.output_dir)
+    output_dir = given or _default_directory(flag)
+    work_dir = options.work_dir or output_dir
+    is_plain = form.is_appendable and codec.is_plain
+    is_shared = is_plain and work_dir == output_dir and not store and options.rotate_interval_ns <= 0
+    return Plan(
+        topic="",
+        channel=options.channel,
+        template=_filename_format(options, form, codec),
+        datetime_format=_datetime_format(options),
+        work_dir=Path(work_dir),
+        output_dir=Path(output_dir),
+        form=form,
+        codec=codec,
+        level=options.gzip_level if codec.name == GZIP else options.zstd_level,
+        rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
+        is_shared=is_shared,
+        has_revisions=not is_shared or options.rotate_size > 0,
+        skips_empty=options.skip_empty_files or bool(options.table),
+        store=store,
+        table=options.table,
+        is_utc=options.datetime_utc,
+        client=client_options(options.consumer_opt, "consumer-opt"),
+    )
 
-    store                 the object store for finished files; "" if they stay in a directory
-    output_dir, work_dir  the directories of finished files, or from which they are uploaded, and of those that are written
-    is_shared             True if messages are appended to an existing file, as in Go's nsq_to_file
-    has_revisions         True if <REV> distinguishes files with the same name; otherwise several runs append to one file
-    filename_format       with the ending of the format and the codec
-    datetime_format       the default says that it is in UTC if it is
-    """
 
-    def __init__(self, options: ToFileOptions) -> None:
-        """Raises BadOptions if there is no default for a directory."""
-        self.form = FORMATS[options.format]
-        self.codec = CODECS[GZIP if options.gzip else options.compress]
-        self.store = options.output_dir.rstrip("/") if "://" in options.output_dir else ""
-        flag, given = ("work-dir", options.work_dir) if self.store else ("output-dir", options.output_dir)
-        self.output_dir = given or _default_directory(flag)
-        self.work_dir = options.work_dir or self.output_dir
-        is_plain = self.form.is_appendable and self.codec.is_plain
-        is_local = self.work_dir == self.output_dir and not self.store
-        self.is_shared = is_plain and is_local and options.rotate_interval_ns <= 0
-        self.has_revisions = not self.is_shared or options.rotate_size > 0
-        self.filename_format = options.filename_format
-        if self.filename_format == DEFAULT_FILENAME_FORMAT:
-            self.filename_format = self.filename_format.removesuffix(DEFAULT_SUFFIX) + self.form.suffix
-        if self.form.is_appendable and not self.filename_format.endswith(self.codec.suffix):
-            self.filename_format += self.codec.suffix
-        self.datetime_format = options.datetime_format
-        if options.datetime_utc and self.datetime_format == DEFAULT_DATETIME_FORMAT:
-            self.datetime_format += "Z"
+def _filename_format(options: ToFileOptions, form: FileFormat, codec: Codec) -> str:
+    """Return the --filename-format, with the ending of the format and the codec."""
+    name = options.filename_format
+    if name == DEFAULT_FILENAME_FORMAT:
+        name = name.removesuffix(DEFAULT_SUFFIX) + form.suffix
+    return name if not form.is_appendable or name.endswith(codec.suffix) else name + codec.suffix
+
+
+def _datetime_format(options: ToFileOptions) -> str:
+    """Return the --datetime-format. The default says that it is in UTC if it is."""
+    is_utc_by_default = options.datetime_utc and options.datetime_format == DEFAULT_DATETIME_FORMAT
+    return options.datetime_format + ("Z" if is_utc_by_default else "")
 
 
 def _default_directory(flag: str) -> str:
@@ -164,9 +176,7 @@ class Service:
     def __init__(self, options: ToFileOptions, log: Log) -> None:
         self._options = options
         self._log = log
-        self._layout = Layout(options)
-        self._output_dir = Path(self._layout.output_dir)
-        self._work_dir = Path(self._layout.work_dir)
+        self._common = common_plan(options)
         self._writers: list[TopicWriter] = []
         self._seen: set[str] = set()  # the topics that have a writer, or do not match the pattern
         self._warned: set[str] = set()
@@ -205,8 +215,8 @@ class Service:
 
     def _check_directories(self) -> None:
         if not self._options.output_dir:
-            self._log.info("writing to %s, since there is no --output-dir", self._output_dir)
-        for directory in dict.fromkeys((self._output_dir, self._work_dir)):
+            self._log.info("writing to %s, since there is no --output-dir", self._common.output_dir)
+        for directory in dict.fromkeys((self._common.output_dir, self._common.work_dir)):
             try:
                 check_writable(directory)
             except OSError as error:
@@ -223,15 +233,15 @@ class Service:
             raise ToolError(f"cannot use {describe(error)}") from error
 
     def _check_destinations(self) -> None:
-        url, table = self._layout.store, self._options.table
-        if url:
-            check_store(url)
-        if table:
-            check_table(table, url or str(self._output_dir.resolve()))
+        plan = self._common
+        if plan.store:
+            check_store(plan.store)
+        if plan.table:
+            check_table(plan.table, plan.store or str(plan.output_dir.resolve()))
 
     def _repair(self, repaired: list[FinishedFile]) -> None:
         """Repair the files that earlier runs left unfinished. Those that cannot be repaired are left for the next start."""
-        for claim in left_behind(self._work_dir, self._output_dir, report=self._log.warning):
+        for claim in left_behind(self._common.work_dir, self._common.output_dir, report=self._log.warning):
             try:
                 file = repair(claim)
             except Exception as error:  # noqa: BLE001 - no file of an earlier run may keep this one from its messages
@@ -293,28 +303,10 @@ class Service:
                 say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
 
     def _plan(self, topic: str) -> Plan:
-        options, layout = self._options, self._layout
-        host = host_identifier(options.host_identifier, socket.gethostname())
-        return Plan(
-            topic=topic,
-            channel=options.channel,
-            template=filename_template(
-                layout.filename_format, topic, host, has_revisions=layout.has_revisions
-            ),
-            datetime_format=layout.datetime_format,
-            is_utc=options.datetime_utc,
-            work_dir=self._work_dir,
-            output_dir=self._output_dir,
-            form=layout.form,
-            codec=layout.codec,
-            level=options.gzip_level if layout.codec.name == GZIP else options.zstd_level,
-            rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
-            is_shared=layout.is_shared,
-            skips_empty=options.skip_empty_files or bool(options.table),
-            store=layout.store,
-            table=options.table,
-            client=client_options(options.consumer_opt, "consumer-opt"),
-        )
+        plan = self._common
+        host = host_identifier(self._options.host_identifier, socket.gethostname())
+        template = filename_template(plan.template, topic, host, has_revisions=plan.has_revisions)
+        return replace(plan, topic=topic, template=template)
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
