@@ -298,10 +298,10 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.stat.screen.live", "LiveTable.run", "act"): Work(why=IN_LOOP),
     Place("nsq_tools.stat.reports", "run", "signals.stop"): Work(why=IN_LOOP),
     Place("nsq_tools.to_file.service", "Service.run", "self._reopen"): Work(why=IN_LOOP),
-    Place("nsq_spark.replay.terminal", "Stopping.__enter__", "self._on_signal"): Work(
+    Place("nsq_spark.replay.output.terminal", "Stopping.__enter__", "self._on_signal"): Work(
         ("nsq_spark.replay:Stopping.asked",)
     ),
-    Place("nsq_spark.replay.terminal", "Stopping.begin_work", "self._on_signal"): Work(
+    Place("nsq_spark.replay.output.terminal", "Stopping.begin_work", "self._on_signal"): Work(
         ("nsq_spark.replay:Stopping.asked",)
     ),
     # ---- the import of Go's files

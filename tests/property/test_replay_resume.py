@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from nsq_spark.replay.checkpoint import open_checkpoint
+from nsq_spark.replay.checkpoint.directory import open_checkpoint
 from nsq_spark.replay.job import Destination, Job
 from tests.support.archives import BASE_NS, Message, compressed
 from tests.support.examples import examples

@@ -19,10 +19,10 @@ pytest.importorskip("pyspark")
 from nsq_spark.archive.splits import FileInfo, Requested
 from nsq_spark.replay import driver
 from nsq_spark.replay import messages as replay_messages
-from nsq_spark.replay.checkpoint import open_checkpoint
+from nsq_spark.replay.checkpoint.directory import open_checkpoint
+from nsq_spark.replay.checkpoint.ledger import Totals
 from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import BadJob, Destination, Job, Selection
-from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.stored import StoredBefore
 from nsq_spark.replay.task import Sender

@@ -13,9 +13,9 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import Producers
-from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.checkpoint.directory import Checkpoint
+from nsq_spark.replay.checkpoint.ledger import Acknowledged, Ledgers
 from nsq_spark.replay.job import Job
-from nsq_spark.replay.ledger import Acknowledged, Ledgers
 from nsq_spark.replay.messages import SENDING
 from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.pace import Pace

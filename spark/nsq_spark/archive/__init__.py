@@ -10,10 +10,7 @@ splits       formats, the parts of files that tasks read, which messages are req
 
 Readers
 read         reads one part of a file, whatever its format
-record_file  `framed` archives, and nsqd's logs
-records      finds one record after the other, also after damage
-lines        the formats `lines` and `jsonl`
-parquet      the format `parquet`, and rows as chunks
+formats      the readers of the formats
 
 chunk        messages of one topic, in columns
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from nsq_spark.archive import lines, parquet, record_file
 from nsq_spark.archive.chunk import Chunks
 from nsq_spark.archive.files import decompressed
+from nsq_spark.archive.formats import lines, parquet, record_file
 from nsq_spark.archive.splits import LINE_FORMATS, ArchiveError, Compression, Damage, Format, Requested, Split
 from nsq_spark.archive.storage import Storage
 from nsqd_py.stores.files import File

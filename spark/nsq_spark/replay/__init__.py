@@ -1,21 +1,17 @@
 """spark-replay: publish again what an archive holds, so that it can be interrupted and resumed.
 
 command     the command, from its options to its exit status
-terminal    its question, its signals, and a line of progress
 options     the settings
 checks      what the settings must fulfil
 job         the job: selection, destination, pace, safety                       pure
 outcome     the outcome, over all tasks and runs
-summary     the plan, the summary and the dry run, as text, and the report, as JSON
-resume      the commands that go on, as text
+output      what users see: the question, progress, the plan, the summary, how to resume
 
 driver      runs the jobs of Spark: sends messages, or counts them in a dry run
 messages    the messages of a job as a table of Spark: selected, and in their order
 task        the work of one task: sends rows, in the time that the pace allows
 pace        when the messages of a task may leave                                     pure
 checkpoint  the directory of a job: the same job resumes there
-ledger      what was acknowledged in each try of a task, on disk
-refused     the messages that nsqd refuses: found again in the archive, saved in a file, and published as dead letters
 stored      how far the logs of topics go, which says how much is stored twice
 
 Executors import `task`, and no gevent.

@@ -38,7 +38,7 @@ def check(options: ReplayOptions) -> None:
         raise ToolError(f"it needs {', '.join(missing)}: pip install 'nsqd-py[spark]'")
     # These need the packages.
     from nsq_spark.replay.job import job_of
-    from nsq_spark.replay.summary import STANDARD_OUTPUT, check_file
+    from nsq_spark.replay.output.summary import STANDARD_OUTPUT, check_file
 
     job = job_of(options, time.time_ns())
     if options.catch_up and job.speed is None:

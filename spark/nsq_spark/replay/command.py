@@ -13,13 +13,13 @@ from time import time_ns
 from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import Storage, name_of
-from nsq_spark.replay.checkpoint import Checkpoint, has_checkpoint, open_checkpoint
+from nsq_spark.replay.checkpoint.directory import Checkpoint, has_checkpoint, open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import Job, ReplayError, job_of, parse_conf
 from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.outcome import ALL_SENT, Outcome
-from nsq_spark.replay.resume import how_to_resume, words_to_repeat
-from nsq_spark.replay.summary import (
+from nsq_spark.replay.output.resume import how_to_resume, words_to_repeat
+from nsq_spark.replay.output.summary import (
     STANDARD_OUTPUT,
     count_text,
     dry_run_text,
@@ -31,7 +31,7 @@ from nsq_spark.replay.summary import (
     summary,
     write_report,
 )
-from nsq_spark.replay.terminal import ProgressBar, Stopping, agreed
+from nsq_spark.replay.output.terminal import ProgressBar, Stopping, agreed
 from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.command import complain

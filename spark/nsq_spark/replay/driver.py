@@ -21,15 +21,15 @@ from pyspark.sql import functions as F
 
 from nsq_spark.archive.splits import ArchiveError, Damage, Skipped
 from nsq_spark.publisher import NotPublished, Producers, PublishObserver
-from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.checkpoint.directory import Checkpoint
+from nsq_spark.replay.checkpoint.ledger import Totals
+from nsq_spark.replay.checkpoint.refused import publish_dead_letters
 from nsq_spark.replay.job import SHARED_ID, BadJob, CheckpointError, JobFailed, ReplayError, Stopped
-from nsq_spark.replay.ledger import Totals
 from nsq_spark.replay.messages import JobMessages
 from nsq_spark.replay.outcome import DryRun, Outcome, TopicCount
+from nsq_spark.replay.output.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, row_text
 from nsq_spark.replay.pace import Pace
-from nsq_spark.replay.refused import publish_dead_letters
 from nsq_spark.replay.stored import StoredBefore
-from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, row_text
 from nsq_spark.replay.task import RESULT, Sender
 from nsq_spark.source.archive_table import partition_numbers
 from nsqd_py.client.errors import NsqClientError

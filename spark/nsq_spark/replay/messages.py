@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from nsq_spark.archive.splits import Skipped
 from nsq_spark.archive.storage import Storage
-from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.checkpoint.directory import Checkpoint
 from nsq_spark.replay.job import PART, PART_BYTES, SHARED_ID, BadJob
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.archive_table import OwnReader, table_of

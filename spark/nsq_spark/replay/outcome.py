@@ -8,10 +8,10 @@ from pathlib import Path
 
 from nsq_spark.archive.splits import Skipped
 from nsq_spark.publisher import PublishCounts
-from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.checkpoint.directory import Checkpoint
+from nsq_spark.replay.checkpoint.ledger import Acknowledged
+from nsq_spark.replay.checkpoint.refused import gather
 from nsq_spark.replay.job import REFUSED_FILE, Stopped
-from nsq_spark.replay.ledger import Acknowledged
-from nsq_spark.replay.refused import gather
 
 ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
 WORDS = {ALL_SENT: "sent", FAILED: "failed", PARTLY_SENT: "partly sent"}

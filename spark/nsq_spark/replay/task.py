@@ -28,11 +28,11 @@ from nsq_spark.publisher import (
     TaskPublisher,
     by_topic,
 )
+from nsq_spark.replay.checkpoint.ledger import Ledgers, Unit, slice_name
+from nsq_spark.replay.checkpoint.refused import RefusedMessage, RefusedMessages
 from nsq_spark.replay.job import PART, SHARED_ID, SLICE_MESSAGES, CheckpointError, Job, Stopped
-from nsq_spark.replay.ledger import Ledgers, Unit, slice_name
 from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.pace import Pace
-from nsq_spark.replay.refused import RefusedMessage, RefusedMessages
 from nsq_spark.source.batch_reader import SLICE
 from nsqd_py.client.errors import NsqClientError
 

@@ -26,9 +26,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from nsq_spark.archive.files import ArchiveStream
+from nsq_spark.archive.formats.parquet import STORED_TYPES
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.names import hive_topic
-from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Requested, Skipped
 from nsq_spark.archive.storage import Storage
 from nsq_spark.schema import COLUMNS

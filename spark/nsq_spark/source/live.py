@@ -19,8 +19,8 @@ from pyspark.sql.streaming.datasource import (
 
 from nsq_spark.archive.chunk import Chunks, index_in_records
 from nsq_spark.archive.files import RemoteFile
-from nsq_spark.archive.record_file import published_chunks
-from nsq_spark.archive.records import Walk
+from nsq_spark.archive.formats.record_file import published_chunks
+from nsq_spark.archive.formats.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Names, Requested, Split
 from nsq_spark.source.batch_reader import ArchivePartition, Rows, leave_out_of_collections, read_partition
 from nsq_spark.source.live_options import (

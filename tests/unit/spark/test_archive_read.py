@@ -290,7 +290,7 @@ def test_a_file_that_is_still_written_is_read_to_its_last_whole_part(tmp_path: P
 
 
 def test_no_lines_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nsq_spark.archive import lines
+    from nsq_spark.archive.formats import lines
 
     monkeypatch.setattr(lines, "LONGEST_LINE_BYTES", 1 << 20)
     data = b"a\n" + b"x" * (5 << 20) + b"\nb\n"

@@ -25,10 +25,10 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Requested
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import PublishCounts
-from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
+from nsq_spark.replay.checkpoint.directory import Checkpoint, open_checkpoint
+from nsq_spark.replay.checkpoint.ledger import Ledger, Ledgers, Totals, Unit, lines_in
+from nsq_spark.replay.checkpoint.refused import gather
 from nsq_spark.replay.job import CheckpointError, Destination, Job, Selection
-from nsq_spark.replay.ledger import Ledger, Ledgers, Totals, Unit, lines_in
-from nsq_spark.replay.refused import gather
 from nsqd_py.client.errors import NsqClientError, PublishFailed
 from tests.support.archives import BASE_NS, compressed, messages
 from tests.support.nsqd_process import wait_until
@@ -171,7 +171,7 @@ def test_ledgers_without_their_job_are_not_another_jobs(archive: Path) -> None:
 def test_tasks_that_a_killed_driver_has_left_behind_are_asked_to_end(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsq_spark.replay.ledger._WRITERS_LEAVE_S", 10.0)
+    monkeypatch.setattr("nsq_spark.replay.checkpoint.ledger._WRITERS_LEAVE_S", 10.0)
     first = opened(job_of(archive), archive)
     ledger = first.ledgers.ledger(0, 0)  # of a task at work
     first.close()
@@ -249,7 +249,7 @@ def test_a_checkpoint_without_a_task_is_free_for_another_job(archive: Path) -> N
 def test_it_is_not_read_while_an_executor_still_writes(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsq_spark.replay.ledger._WRITERS_LEAVE_S", 0.1)
+    monkeypatch.setattr("nsq_spark.replay.checkpoint.ledger._WRITERS_LEAVE_S", 0.1)
     (archive / "checkpoint").mkdir()
     with (archive / "checkpoint" / "acks-000001-00000-0.log").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -371,7 +371,7 @@ def test_refused_messages_of_many_slices_are_found_in_one_reading(
         readings.append(arguments)
         return read(*arguments)
 
-    monkeypatch.setattr("nsq_spark.replay.refused.read", counted)
+    monkeypatch.setattr("nsq_spark.replay.checkpoint.refused.read", counted)
     some = messages(300)
     some[15:15] = some[5:6]  # two messages are equal, and are refused in two slices
     some[16] = some[16]._replace(id="f" * 16)

@@ -16,12 +16,12 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import FileInfo, Format, Requested, Skipped
 from nsq_spark.publisher import PublishCounts
-from nsq_spark.replay import summary
-from nsq_spark.replay.checkpoint import open_checkpoint
+from nsq_spark.replay.checkpoint.directory import open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Selection
 from nsq_spark.replay.options import PROGRAM
 from nsq_spark.replay.outcome import DryRun, Outcome, TopicCount
-from nsq_spark.replay.resume import how_to_resume, words_to_repeat
+from nsq_spark.replay.output import summary
+from nsq_spark.replay.output.resume import how_to_resume, words_to_repeat
 from nsqd_py.settings.program import ToolError
 
 SECOND_NS = 10**9

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from nsq_spark.replay.checkpoint import open_checkpoint
+from nsq_spark.replay.checkpoint.directory import open_checkpoint
 from nsq_spark.replay.job import Destination, Job
 from nsq_spark.replay.outcome import Outcome
 from nsq_spark.replay.pace import Pace

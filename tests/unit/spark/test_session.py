@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nsq_spark.replay.terminal import Stopping
+from nsq_spark.replay.output.terminal import Stopping
 from nsq_spark.session import SessionFailed, is_local, is_on_loopback, java_home, reason_in, zip_packages
 
 
@@ -111,7 +111,7 @@ def test_at_work_a_signal_asks_for_an_end(number: signal.Signals) -> None:
 def test_a_second_signal_ends_the_process() -> None:
     code = """
 import signal
-from nsq_spark.replay.terminal import Stopping
+from nsq_spark.replay.output.terminal import Stopping
 with Stopping() as stopping:
     stopping.begin_work()
     signal.raise_signal(signal.SIGINT)

@@ -35,8 +35,8 @@ import orjson
 from google_crc32c import value as crc32c
 
 from nsq_spark.publisher import PublishCounts
+from nsq_spark.replay.checkpoint.refused import RefusedMessage
 from nsq_spark.replay.job import SHARED, CheckpointError, checkpoint_errors
-from nsq_spark.replay.refused import RefusedMessage
 from nsqd_py.runtime.private_files import open_file
 
 _SYNC_INTERVAL_S = 0.5

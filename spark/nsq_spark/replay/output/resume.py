@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.outcome import Outcome
-from nsq_spark.replay.summary import count_text
+from nsq_spark.replay.output.summary import count_text
 from nsqd_py.runtime.logs.hidden import HIDDEN
 from nsqd_py.settings.declaration import Setting
 

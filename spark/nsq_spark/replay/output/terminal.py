@@ -12,7 +12,7 @@ from time import monotonic
 from types import FrameType
 from typing import Self
 
-from nsq_spark.replay.ledger import Totals
+from nsq_spark.replay.checkpoint.ledger import Totals
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.settings.program import FAILED
 

@@ -27,7 +27,7 @@ from nsq_spark.archive.chunk import (
     published_payload,
     runs,
 )
-from nsq_spark.archive.records import Records, Walk, may_be_requested
+from nsq_spark.archive.formats.records import Records, Walk, may_be_requested
 from nsq_spark.archive.splits import Damage, Names, Requested, Split
 from nsqd_py.diskqueue.messages import FLAG_DUE
 from nsqd_py.diskqueue.records import (

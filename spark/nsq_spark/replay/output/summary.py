@@ -15,7 +15,7 @@ import orjson
 
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.checkpoint.directory import Checkpoint
 from nsq_spark.replay.job import SHARED, Job
 from nsq_spark.replay.outcome import WORDS, DryRun, Outcome, TopicCount
 from nsqd_py.diskqueue.files.log_file import replace_file

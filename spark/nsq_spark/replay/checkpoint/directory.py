@@ -27,8 +27,8 @@ from google_crc32c import value as crc32c
 
 from nsq_spark.archive.splits import ArchiveError, Compression, FileInfo, Format
 from nsq_spark.archive.storage import Storage, local_path
+from nsq_spark.replay.checkpoint.ledger import Acknowledged, Ledgers, read_ledgers, stop_path, touch
 from nsq_spark.replay.job import SHARED, CheckpointError, Job, checkpoint_errors
-from nsq_spark.replay.ledger import Acknowledged, Ledgers, read_ledgers, stop_path, touch
 from nsqd_py.diskqueue.files.log_file import replace_file, sync_directory
 from nsqd_py.runtime.documents import BAD_CONTENT, describe
 from nsqd_py.runtime.private_files import open_file

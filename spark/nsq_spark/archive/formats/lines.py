@@ -17,7 +17,7 @@ import pyarrow.json as pajson
 
 from nsq_spark.archive.chunk import Chunk, Chunks, Payload, positions_of
 from nsq_spark.archive.files import plain_pieces
-from nsq_spark.archive.parquet import STORED_TYPES, chunks_of, needed_columns
+from nsq_spark.archive.formats.parquet import STORED_TYPES, chunks_of, needed_columns
 from nsq_spark.archive.splits import Compression, Damage, Numbers, Requested, Span, Split, first_line
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
 from nsqd_py.stores.files import File

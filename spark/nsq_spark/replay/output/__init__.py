@@ -1,0 +1,6 @@
+"""What spark-replay shows to its user.
+
+terminal  its question, its signals, and a line of progress
+summary   the plan, the summary and the dry run, as text, and the report, as JSON
+resume    the commands that go on, as text
+"""
