@@ -80,7 +80,9 @@ class Retry:
     def delay_s(self, attempts: int, chance: float) -> float:
         """Return the delay after this many attempts. `chance`, from 0 to 1, places it within its jitter."""
         try:
-            delay_s = self.first_s * float(self.factor) ** (attempts - 1)  # of a whole number it would take long
+            delay_s = self.first_s * float(self.factor) ** (
+                attempts - 1
+            )  # of a whole number it would take long
         except OverflowError:
             delay_s = self.most_s
         spread = 1 + self.jitter * (2 * chance - 1)

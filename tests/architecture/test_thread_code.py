@@ -314,6 +314,8 @@ WORK: dict[Place, Work] = {
     ),
     Place(f"{BLOCKING}.producer", "Producer._start", "self._run"): Work(PRODUCER),
     Place(f"{BLOCKING}.consumer", "Consumer.start", "self._do_io"): Work(CONSUMER),
+    Place("nsqd_py.work.app", "App.publish_async", "self._publish"): Work(PRODUCER),
+    Place("nsqd_py.work.timed.jobs", "Jobs.run_async", "function"): Work(why="a schedule of the user"),
     Place("nsqd_py.work.timed.scheduler", "Scheduler.start", "self._run"): Work(
         ("nsqd_py.work.timed:Scheduler", *CONSUMER, *PRODUCER)
     ),
