@@ -43,6 +43,7 @@ runtime     log, signals, systemd, threads
 pqueues     what waits for a time: messages in flight, deferred messages, alarms
 protocol    the NSQ protocol without I/O
 testing     nsqds as child processes, and the pytest plugin
+work        handlers with values, retries, dead letters and time limits, over the client
 """
 
 from __future__ import annotations

@@ -6,18 +6,20 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import Any
 
 from nsqd_py.client.callables import check_handler_result
-from nsqd_py.client.message import Message
+from nsqd_py.client.message import AlreadyAnswered, Message
 from nsqd_py.protocol.envelope import MAGIC, unwrap
 from nsqd_py.runtime.logs.lines import LineWriter
 from nsqd_py.work.dead_letters import Store, dead_letter, describe
 from nsqd_py.work.handlers import Given, Handler, Headers
 from nsqd_py.work.middleware import Call, Middleware
+from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import (
     BatchFailed,
     DeadLetter,
@@ -83,6 +85,8 @@ class Calls:
         self._middleware = tuple(reversed(middleware))
         self._chance = chance
         self._clock_ns = clock_ns
+        self._running: dict[int, list[Message]] = {}
+        self._returns_all = False
 
     # ---- in a thread
 
@@ -95,14 +99,16 @@ class Calls:
 
     def handle_all(self, messages: list[Message]) -> None:
         """Do as `handle`, with the messages of one call."""
-        if self._pace is not None and not self._pace.wait():
-            return_all(messages)
+        may_begin = self._pace is None or self._pace.wait()
+        if self._returns_all or not may_begin:
+            return_messages(messages)
             return
         bodies = [message.body for message in messages]
         limit_s = self.handler.time_limit_s
         limited = None
         if limit_s is not None:
             limited = self._limits.begin(limit_s, lambda: self.fail(messages, bodies, self._over_limit()))
+        self._running[id(messages)] = messages
         try:
             self.call(messages, bodies)
         except BaseException as error:
@@ -117,6 +123,14 @@ class Calls:
         else:
             if limited is not None and not self._limits.end(limited):
                 self._log.warning("%s returned after its time limit, for %s", self.handler, messages[0])
+        finally:
+            del self._running[id(messages)]
+
+    def return_all(self) -> None:
+        """Let the server deliver the messages of running calls again, and begin no more calls. Any thread may call this."""
+        self._returns_all = True
+        for messages in list(self._running.values()):
+            return_messages(messages)
 
     def call(self, messages: list[Message], bodies: list[bytes]) -> None:
         """Call the function within the middleware. `bodies` are those that came.
@@ -135,7 +149,7 @@ class Calls:
         handler = self.handler
         given, undecodable = self._open(messages, bodies)
         try:
-            result = handler.once.apply(handler, given, self._pass) if handler.once else self._pass(given)
+            result = self._pass(given) if handler.once is None else self._apply(handler.once, given)
         except Exception as error:
             raise_merged(undecodable, len(messages), error)
             raise
@@ -152,10 +166,12 @@ class Calls:
 
     async def handle_all_async(self, messages: list[Message]) -> None:
         """Do as `handle_all`, with a coroutine function."""
-        if self._pace is not None and not await self._pace.wait_async():
-            return_all(messages)
+        may_begin = self._pace is None or await self._pace.wait_async()
+        if self._returns_all or not may_begin:
+            return_messages(messages)
             return
         bodies = [message.body for message in messages]
+        self._running[id(messages)] = messages
         try:
             await self.call_async(messages, bodies)
         except BaseException as error:
@@ -165,6 +181,8 @@ class Calls:
             self.fail(messages, bodies, error)
             if isinstance(error, ENDINGS):
                 raise
+        finally:
+            del self._running[id(messages)]
 
     async def call_async(self, messages: list[Message], bodies: list[bytes]) -> None:
         """Do as `call`, with a coroutine function."""
@@ -204,6 +222,16 @@ class Calls:
     def _pass(self, given: Given) -> Any:
         """Call the function with what its parameters ask for."""
         return self.handler.function(**{name: given[role] for name, role in self.handler.roles.items()})
+
+    def _apply(self, once: Once, given: Given) -> Any:
+        """Do as `_pass`, in a transaction with the id of the message. A dead letter has that of its first message."""
+        message_id = given.headers.get("id", given.message.id.decode("latin-1"))
+        return once.apply(
+            f"{self.handler.topic}/{self.handler.channel}",
+            message_id,
+            given.value,
+            lambda connection: self._pass(given._replace(connection=connection)),
+        )
 
     def _open(self, messages: list[Message], bodies: list[bytes]) -> tuple[Given, dict[int, BaseException]]:
         """Return what a call passes, and the errors of messages of a batch that cannot be decoded. Raises Undecodable."""
@@ -302,10 +330,12 @@ class Calls:
         message.requeue(delay_s, backoff=False)
 
 
-def return_all(messages: list[Message]) -> None:
-    """Let the server deliver messages again at once: no call has begun."""
+def return_messages(messages: list[Message]) -> None:
+    """Let the server deliver messages again at once, unless they are answered or detached."""
     for message in messages:
-        message.requeue(0, backoff=False)
+        with suppress(AlreadyAnswered):  # another thread may answer it
+            if not message.is_detached:
+                message.requeue(0, backoff=False)
 
 
 def raise_merged(undecodable: dict[int, BaseException], count: int, error: Exception) -> None:

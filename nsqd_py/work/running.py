@@ -22,6 +22,7 @@ from nsqd_py.work.pacing import Pace, TimeLimits
 from nsqd_py.work.timed.scheduler import Scheduler
 
 _POLL_S = 0.1  # how often `wait` looks at the consumers
+_RETURNING_S = 1.0  # how long consumers stay connected after the time of a stop, to return messages
 
 
 class HandlerStats(NamedTuple):
@@ -56,7 +57,7 @@ class _Consumed(NamedTuple):
 
     pace       the rate of its calls, if it has one
     collector  of batches
-    ended      done when the consumer of an event loop has ended
+    ended      the error of the consumer of an event loop, or None, once it has ended
     """
 
     handler: Handler
@@ -64,7 +65,7 @@ class _Consumed(NamedTuple):
     consumer: Consumer
     pace: Pace | None
     collector: Collector | None = None
-    ended: Future[Any] | None = None
+    ended: Future[BaseException | None] | None = None
 
 
 class EventLoop:
@@ -78,13 +79,27 @@ class EventLoop:
         self._loop.run_forever()
         self._loop.close()
 
-    def submit(self, coroutine: Any) -> Future[Any]:
-        """Run the coroutine in the loop. Return the future of its result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+    def submit(self, coroutine: Any) -> Future[BaseException | None]:
+        """Run the coroutine in the loop. Return the future of its error: one that a task raises may end the loop."""
+        return asyncio.run_coroutine_threadsafe(_error_of(coroutine), self._loop)
+
+    def run(self, coroutine: Any) -> None:
+        """Run the coroutine in the loop, and wait for that. Raises its error."""
+        error = self.submit(coroutine).result()
+        if error is not None:
+            raise error
 
     def close(self) -> None:
         with suppress(RuntimeError):  # it is closed
             self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+async def _error_of(coroutine: Any) -> BaseException | None:
+    try:
+        await coroutine
+    except BaseException as error:  # noqa: BLE001 - the caller raises it
+        return error
+    return None
 
 
 class Running:
@@ -106,7 +121,7 @@ class Running:
         self._limits = TimeLimits()
         self._loop = EventLoop() if any(handler.is_async for handler in handlers) else None
         self._consumed: list[_Consumed] = []
-        self._is_stopping = False
+        self._stop_by_s: float | None = None
         self._failure: BaseException | None = None
         self._scheduler = scheduler
         if any(handler.time_limit_s is not None for handler in handlers):
@@ -142,14 +157,14 @@ class Running:
             consumer.start()
             return _Consumed(handler, calls, consumer, pace)
         in_loop = AsyncConsumer(handler.topic, handler.channel, calls.handle_async, **given)
-        self._loop.submit(in_loop.start()).result()
+        self._loop.run(in_loop.start())
         return _Consumed(handler, calls, in_loop, pace, ended=self._loop.submit(in_loop.wait()))
 
     def _handle_in_loop(self, calls: Calls) -> Callable[[list[Message]], None]:
         """Return what lets the event loop handle a batch, and waits for that."""
         loop = self._loop
         assert loop is not None
-        return lambda messages: loop.submit(calls.handle_all_async(messages)).result()
+        return lambda messages: loop.run(calls.handle_all_async(messages))
 
     # ---- its end
 
@@ -160,20 +175,22 @@ class Running:
 
     @property
     def is_stopping(self) -> bool:
-        return self._is_stopping
+        return self._stop_by_s is not None
 
     def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Request no more messages, and end when those in flight are answered, or after `timeout_s`. Returns at once.
 
-        A call with 0 gives back what runs, at once. Signal handlers may call this.
+        After the time-out `wait` returns the messages of calls that still run to their nsqds. Coroutines are cancelled, and
+        threads go on. Signal handlers may call this, and a call with 0 shortens a stop.
         """
-        self._is_stopping = True
+        stop_by_s = time.monotonic() + timeout_s
+        self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
         for each in self._consumed:
             if each.pace is not None:
                 each.pace.end()
             if each.collector is not None:
                 each.collector.hurry()
-            each.consumer.begin_to_stop(timeout_s)
+            each.consumer.begin_to_stop(timeout_s + _RETURNING_S)
         if self._scheduler is not None:
             self._scheduler.begin_to_stop(timeout_s)
 
@@ -181,13 +198,20 @@ class Running:
         """Wait until all consumers have ended. Return False after the time-out. `failure` says if one ended for good."""
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         while self._find_running() or self._has_running_schedules():
-            if self._failure is not None and not self._is_stopping:
+            if self._failure is not None and self._stop_by_s is None:
                 self.begin_to_stop()
+            if self._stop_by_s is not None and time.monotonic() >= self._stop_by_s:
+                self._return_all()
             if ends_s is not None and time.monotonic() >= ends_s:
                 return False
             time.sleep(_POLL_S)
         self._close()
         return True
+
+    def _return_all(self) -> None:
+        """Return all messages to nsqd, which would wait for their time-out. Their consumers stay connected for a moment."""
+        for each in self._consumed:
+            each.calls.return_all()
 
     def _find_running(self) -> list[_Consumed]:
         """Return the handlers whose consumers have not ended."""
@@ -208,9 +232,12 @@ class Running:
         try:
             if each.ended is None:
                 return each.consumer.wait(0)
-            if each.ended.done():
-                each.ended.result()
-            return each.ended.done()
+            if not each.ended.done():
+                return False
+            error = each.ended.result()
+            if error is not None:
+                self._note(each, error)
+            return True
         except BaseException as error:  # noqa: BLE001 - `failure` has it
             self._note(each, error)
             return True

@@ -75,6 +75,15 @@ PRODUCER = (
     "nsqd_py.client.publishing:Failures",
     "nsqd_py.client.publishing:Dispatcher",
 )
+CALLS = (
+    "nsqd_py.work:Calls",
+    "nsqd_py.work:Counts",
+    "nsqd_py.work:Once._of_thread",
+    "nsqd_py.work:Pace",
+    "nsqd_py.work:TimeLimits._running, _wakes_s, _is_closed",
+    *CONSUMER,
+    *PRODUCER,
+)
 # Reasons of work that shares nothing.
 VALUES = "it has its own values only"
 POOL = "the pool: its work is in other rows"
@@ -314,8 +323,20 @@ WORK: dict[Place, Work] = {
     ),
     Place(f"{BLOCKING}.producer", "Producer._start", "self._run"): Work(PRODUCER),
     Place(f"{BLOCKING}.consumer", "Consumer.start", "self._do_io"): Work(CONSUMER),
-    Place("nsqd_py.work.app", "App.publish_async", "self._publish"): Work(PRODUCER),
-    Place("nsqd_py.work.timed.jobs", "Jobs.run_async", "function"): Work(why="a schedule of the user"),
+    Place("nsqd_py.client.aio.handler_threads", "HandlerThreads.run", "_work"): Work(
+        ("nsqd_py.client.aio:HandlerThreads",)
+    ),
+    # ---- handlers of apps
+    Place("nsqd_py.work.app", "App.run", "stop"): Work(("nsqd_py.work:Running._stop_by_s", *CONSUMER)),
+    Place("nsqd_py.work.app", "App.publish_async", "self._publish"): Work(("nsqd_py.work:App", *PRODUCER)),
+    Place("nsqd_py.work.batches", "Collector.start", "self._work"): Work(("nsqd_py.work:Collector", *CALLS)),
+    Place("nsqd_py.work.pacing", "TimeLimits.start", "self._watch"): Work(CALLS),
+    Place("nsqd_py.work.running", "EventLoop.__init__", "self._run"): Work(why=OTHERS),
+    Place("nsqd_py.work.running", "EventLoop.submit", "_error_of(coroutine)"): Work(CALLS),
+    Place("nsqd_py.work.running", "EventLoop.close", "self._loop.stop"): Work(why=VALUES),
+    Place("nsqd_py.work.timed.jobs", "Jobs.run_async", "function"): Work(
+        why="it is a function of the program"
+    ),
     Place("nsqd_py.work.timed.scheduler", "Scheduler.start", "self._run"): Work(
         ("nsqd_py.work.timed:Scheduler", *CONSUMER, *PRODUCER)
     ),

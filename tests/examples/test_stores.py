@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import sqlite3
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -18,6 +14,7 @@ import pytest
 from nsqd_py.testing.embedded import Nsqd
 from tests.examples.test_consumers import channels, wait_until_all_are_finished
 from tests.support.nsqd_process import wait_until
+from tests.support.postgresql import running_postgresql
 
 pytestmark = pytest.mark.ours
 
@@ -49,29 +46,8 @@ def test_an_order_counts_once_in_postgresql(nsqd, start, postgresql):
 
 @pytest.fixture
 def postgresql() -> Iterator[str]:
-    """A PostgreSQL server of its own, on a Unix socket."""
-    if not shutil.which("initdb") and not list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
-        pytest.skip("PostgreSQL's server is not installed")
-    found = shutil.which("initdb") or str(max(Path("/usr/lib/postgresql").glob("*/bin/initdb")))
-    binaries = Path(found).resolve().parent
-    user = "nobody" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
-    # Not in tmp_path, whose parents are closed to other users; and short, for the path of the socket.
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        if user is not None:
-            shutil.chown(name, user)
-        data = Path(name, "data")
-
-        def run(*command: str | Path) -> None:
-            subprocess.run(command, cwd=name, user=user, capture_output=True, timeout=60, check=True)
-
-        run(binaries / "initdb", "--auth=trust", "--username=test", "--no-sync", "--pgdata", data)
-        options = f"-c listen_addresses= -c unix_socket_directories={name} -c fsync=off"
-        log = Path(name, "log")
-        run(binaries / "pg_ctl", "start", "--wait", "--pgdata", data, "--options", options, "--log", log)
-        try:
-            yield f"postgresql://test@/postgres?host={name}"
-        finally:
-            run(binaries / "pg_ctl", "stop", "--mode=immediate", "--wait", "--pgdata", data)
+    with running_postgresql() as address:
+        yield address
 
 
 def test_the_outbox_keeps_messages_while_nsqd_is_down(nsqd, start, tmp_path):

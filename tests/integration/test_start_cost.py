@@ -35,7 +35,17 @@ MOST_OF_START, MOST_OF_WORD = 16, 14
 FEW_TOPICS, MANY_TOPICS, MOST_OF_TOPICS = 200, 2000, 20
 ATTEMPTS = 12
 # What --version and --help do without; spark-replay checks its settings with the client.
-NEEDLESS = {"asyncio", "gevent", "importlib.metadata", "logging", "pathlib", "socket", "ssl", "traceback"}
+NEEDLESS = {
+    "asyncio",
+    "gevent",
+    "importlib.metadata",
+    "logging",
+    "nsqd_py.work",
+    "pathlib",
+    "socket",
+    "ssl",
+    "traceback",
+}
 NEEDLESS_TO_OTHERS = {"nsqd_py.client", "nsqd_py.net.http.client", "urllib.parse"}
 
 
@@ -158,6 +168,34 @@ def test_modules_of_a_word(command):
     more = imported("-m", "nsq_apps", command, "--version") - imported("-c", "import runpy")
     assert "click" in more
     assert not more & needless
+
+
+@pytest.mark.parametrize("module", ["nsqd_py.client", "nsqd_py.client.aio", "nsqd_py.server.daemon"])
+def test_what_does_not_use_work_does_not_load_it(module):
+    more = imported("-c", f"import {module}")
+    assert module in more
+    assert not {name for name in more if name.startswith(("nsqd_py.work", "nsqd_py.protocol.envelope"))}
+
+
+def test_work_loads_what_is_used():
+    none = imported("-c", "pass")
+    assert not (imported("-c", "from nsqd_py.work import Retry") - none) & {
+        "asyncio",
+        "nsqd_py.client.blocking.consumer",
+        "nsqd_py.work.app",
+    }
+    declared = "from nsqd_py.work import App, Once, Batch\nApp().handler('orders')(lambda order: None)"
+    assert not (imported("-c", declared) - none) & {
+        "cronsim",
+        "gevent",
+        "msgspec",
+        "nsqd_py.work.testing",
+        "opentelemetry",
+        "prometheus_client",
+        "pydantic",
+        "sqlite3",
+        "watchfiles",
+    }
 
 
 # What a run with IP addresses and without TLS does without.

@@ -38,7 +38,7 @@ _POOLS = ("threadpool", "pool", "disk_threads", "write_threads", "writer", "thre
 # Others are found by what they are called on, too.
 _ON = {("signal", "signal"): 1, ("callbacks", "append"): 0, ("atexit", "register"): 0}
 # The clients start their threads with `Backend.spawn`.
-_BACKENDS = ("backend",)
+_BACKENDS = ("backend", "THREADS")
 _LIBRARY_BASES = ("AccumulatorParam",)  # the library calls their methods in a thread of its own
 
 

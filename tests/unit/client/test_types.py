@@ -1,4 +1,4 @@
-"""What type checkers see of programs that use the client: nothing in a good one, each mistake in a bad one."""
+"""What type checkers see of programs that use the client, or `nsqd_py.work`: nothing in a good one, each mistake in a bad one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from nsqd_py.client import options
 from nsqd_py.client.keywords import ClientSettings
 from tests.support.nsqd_process import REPOSITORY
 
-PROGRAMS = REPOSITORY / "tests" / "data" / "client_types"
+PROGRAMS = REPOSITORY / "tests" / "data"
+# How strict pyright is. Keywords of the client have the type Any where go-nsq has many.
+PYRIGHT_MODES = {"client_types": "standard", "work_types": "strict"}
 CHECKERS = {
     "mypy": ["-m", "mypy", "--strict", "--no-error-summary", f"--cache-dir={REPOSITORY / '.mypy_cache'}"],
     "pyright": ["-m", "basedpyright", "--level=error", f"--pythonpath={sys.executable}"],
@@ -29,13 +31,14 @@ def marked(path: Path) -> set[int]:
     return {number for number, line in enumerate(lines, start=1) if line.endswith("# wrong")}
 
 
+@pytest.mark.parametrize("folder", PYRIGHT_MODES)
 @pytest.mark.parametrize("checker", ["mypy", pytest.param("pyright", marks=pytest.mark.slow)])
-def test_a_type_checker_sees_each_mistake(checker: str, tmp_path: Path) -> None:
+def test_a_type_checker_sees_each_mistake(checker: str, folder: str, tmp_path: Path) -> None:
     pytest.importorskip(CHECKERS[checker][1])
     for name in ("good.py", "bad.py"):
-        shutil.copy(PROGRAMS / name, tmp_path)
+        shutil.copy(PROGRAMS / folder / name, tmp_path)
     (tmp_path / "pyrightconfig.json").write_text(
-        json.dumps({"typeCheckingMode": "standard", "extraPaths": [str(REPOSITORY)]})
+        json.dumps({"typeCheckingMode": PYRIGHT_MODES[folder], "extraPaths": [str(REPOSITORY)]})
     )
     command = [sys.executable, *CHECKERS[checker], "."]
     environment = {**os.environ, "MYPYPATH": str(REPOSITORY)}
@@ -44,7 +47,7 @@ def test_a_type_checker_sees_each_mistake(checker: str, tmp_path: Path) -> None:
     )
     found = re.findall(r"(good|bad)\.py:(\d+):(?:\d+ -)? error", checked.stdout)
     assert [number for name, number in found if name == "good"] == [], checked.stdout
-    assert {int(number) for name, number in found if name == "bad"} == marked(PROGRAMS / "bad.py"), (
+    assert {int(number) for name, number in found if name == "bad"} == marked(PROGRAMS / folder / "bad.py"), (
         checked.stdout
     )
 
