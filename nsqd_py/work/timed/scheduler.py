@@ -230,7 +230,8 @@ class Scheduler:
         done: list[Message] = []
         due: list[Run] = []
         tokens: list[Token] = []
-        for message in batch.messages():
+        # A process that was suspended may get a message twice.
+        for message in {each.id: each for each in batch.messages()}.values():
             decision = self._decide(message, now_s)
             if isinstance(decision, Wait):
                 message.requeue(math.ceil(decision.delay_s * 1000) / 1000, backoff=False)
@@ -254,8 +255,8 @@ class Scheduler:
         for run in due:
             self._book.ran(run.schedule, run.due_s)
             self._log_late(run)
-        if done:
-            batch.finish_some([message.id for message in done])
+        for message in done:
+            message.settle()
 
     def _decide(self, message: Message, now_s: float) -> Decision:
         token = self._read(message)

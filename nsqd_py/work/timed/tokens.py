@@ -29,7 +29,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from nsqd_py.work.timed.occurrences import Occurrences
 
@@ -111,29 +111,25 @@ def _time(value: object) -> int | None:
 # ---- what becomes of a token
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Requeue it."""
 
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(NamedTuple):
     """Finish it. `warning` is empty where this is usual."""
 
     warning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(NamedTuple):
     """Publish this token, then finish the one that came."""
 
     token: Token
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Publish the job of the occurrence, then this token, then finish the one that came."""
 
     schedule: str
@@ -155,33 +151,34 @@ class _Known:
     after_s     the last occurrence that is known to have run
     newest      the newest token of each later occurrence
     upcoming_s  the next occurrence, of which there must be a token
-    asked       when this scheduler published a token that was missing, by occurrence
+    published   when the last token of each of these was published, by the clock of this scheduler
     """
 
     occurrences: Occurrences
     after_s: int = -1
     newest: dict[int, Rank] = field(default_factory=dict)
     upcoming_s: int = 0
-    asked: dict[int, float] = field(default_factory=dict)
+    published: dict[int, float] = field(default_factory=dict)
 
     def ran(self, due_s: int) -> None:
         if due_s > self.after_s:
             self.after_s = due_s
             self.newest = {later_s: rank for later_s, rank in self.newest.items() if later_s > due_s}
-            self.asked = {later_s: asked_s for later_s, asked_s in self.asked.items() if later_s > due_s}
+            self.published = {
+                later_s: when_s for later_s, when_s in self.published.items() if later_s > due_s
+            }
 
     def missing(self, now_s: float) -> list[int]:
         """Return the occurrences of which a token must be published, and note that it is."""
         soon_s = now_s + SETTLE_S
         if self.upcoming_s <= soon_s:
             self.upcoming_s = self.occurrences.next_after(soon_s)
-        dues = [due_s for due_s, rank in self.newest.items() if _is_overdue(due_s, rank, now_s)]
+        dues = [due_s for due_s in self.newest if now_s - due_s > OVERDUE_S]
         has_next = any(now_s - STALLED_S <= due_s <= self.upcoming_s for due_s in self.newest)
         if not has_next and self.upcoming_s > self.after_s:
             dues.append(self.upcoming_s)
-        dues = [due_s for due_s in dues if now_s - self.asked.get(due_s, -inf) > OVERDUE_S]
-        for due_s in dues:
-            self.asked[due_s] = now_s
+        dues = [due_s for due_s in dues if now_s - self.published.get(due_s, -inf) > OVERDUE_S]
+        self.published.update(dict.fromkeys(dues, now_s))
         return dues
 
 
@@ -209,7 +206,7 @@ class TokenBook:
         self._hears_all_s = now_s if nsqd_count == 1 else now_s + _DEAF_S
         for known in self._known.values():
             known.newest.clear()
-            known.asked.clear()
+            known.published.clear()
 
     def hear(self, token: Token, rank: Rank, now_s: float) -> Token | None:
         """Note a token that was just published. Return a notice to publish if its occurrence has run already."""
@@ -225,6 +222,7 @@ class TokenBook:
             return Token(token.schedule, None, known.after_s, self._make_nonce())
         if now_s >= self._hears_all_s and known.occurrences.includes(due_s):
             known.newest[due_s] = max(rank, known.newest.get(due_s, rank))
+            known.published[due_s] = now_s
         return None
 
     def ran(self, schedule: str, due_s: int) -> None:
@@ -298,8 +296,3 @@ class TokenBook:
             for due_s in known.missing(now_s):
                 after_s = None if known.after_s < 0 else known.after_s
                 yield Token(schedule, due_s, after_s, self._make_nonce(), now_s + SETTLE_S)
-
-
-def _is_overdue(due_s: int, rank: Rank, now_s: float) -> bool:
-    published_s = rank[0] / 1e9
-    return now_s - max(due_s, published_s) > OVERDUE_S

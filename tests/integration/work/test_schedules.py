@@ -69,6 +69,11 @@ def address_of(nsqd: NsqdProcess) -> str:
 
 
 @pytest.fixture
+def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
+    return make_nsqd("--msg-timeout=2s")
+
+
+@pytest.fixture
 def start_worker(nsqd: NsqdProcess, tmp_path: Path) -> Iterator[StartWorker]:
     command = [sys.executable, "-m", "tests.support.scheduled_work", address_of(nsqd)]
     with ExitStack() as stack:
@@ -118,6 +123,21 @@ def test_after_kill_9_of_one_process_another_goes_on(nsqd: NsqdProcess, start_wo
         assert_consecutive([due_s for due_s in dues if due_s > killed_s + 1], 1)
         assert_consecutive([due_s for due_s in dues if due_s < killed_s], 1)
         assert not [due_s for due_s in jobs.dues("ones") if jobs.dues("ones").count(due_s) > 2]
+
+
+def test_a_process_that_was_suspended_goes_on_and_repeats_nothing(
+    nsqd: NsqdProcess, start_worker: StartWorker
+) -> None:
+    with Jobs(address_of(nsqd)) as jobs:
+        worker = start_worker()
+        jobs.wait_for("ones", 2)
+        worker.send_signal(signal.SIGSTOP)
+        # nsqd delivers the tokens that are due, and redelivers them after --msg-timeout: they come twice.
+        wait_until(lambda: nsqd.channel_stats("clock.schedules", "clock")["timeout_count"] >= 2)
+        worker.send_signal(signal.SIGCONT)
+        jobs.wait_for("ones", 4)
+        assert worker.poll() is None
+        assert len(set(jobs.dues("ones"))) == len(jobs.dues("ones"))
 
 
 def make_app(*nsqds: NsqdProcess, seconds: int, **settings: object) -> tuple[App, list[float]]:

@@ -193,6 +193,11 @@ def test_a_token_of_a_wrong_clock_stands_for_nothing(book: TokenBook) -> None:
     assert isinstance(book.decide(token(nonce="b"), its_rank, 1, NOW_S), Run)
 
 
+def test_the_clock_of_nsqd_does_not_count_for_what_is_overdue(book: TokenBook) -> None:
+    assert book.hear(token(), rank(NOW_S + 86_400), NOW_S - 50) is None
+    assert DUE_S in [each.due_s for each in book.missing(NOW_S + OVERDUE_S + 1)]
+
+
 # ---- as a message
 
 
