@@ -471,7 +471,7 @@ class QueueTraits:
 class QoS:
     """The prefetch count of a channel, as kombu's own channels have it. 0 is no limit."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: NsqChannel) -> None:
         self._channel = channel
         self.prefetch_count = 0
 
@@ -480,11 +480,12 @@ class QoS:
         return not self.prefetch_count or self._channel.delivered_count < self.prefetch_count
 
 
-class Channel(virtual.Channel):
+class NsqChannel(virtual.Channel):
     """A channel of kombu: its consumers, and the messages that they have not acknowledged."""
 
     QoS = QoS
-    supports_fanout = False  # in the sense of kombu's virtual channels, which this one bypasses
+    closed: bool
+    connection: Any  # a Transport; None after `close`
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
@@ -535,7 +536,8 @@ class Channel(virtual.Channel):
 
     def queue_purge(self, queue: str, **kwargs: Any) -> int:
         """Drop all messages of a queue, also deferred ones and those in flight. Return their number."""
-        return self.connection.servers.empty(nsq_name(queue), self.connection.settings.channel)
+        servers: Servers = self.connection.servers
+        return servers.empty(nsq_name(queue), self.connection.settings.channel)
 
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any
@@ -562,7 +564,7 @@ class Channel(virtual.Channel):
     ) -> None:
         """Store a message in the queues that the exchange has for it.
 
-        Raises ImproperlyConfigured for a priority, `immediate`, and a message for which the exchange has no queue.
+        Raises ImproperlyConfigured for a priority, `immediate`, and a message for which there is no queue.
         """
         properties = message["properties"]
         if properties.get("priority"):
@@ -574,6 +576,10 @@ class Channel(virtual.Channel):
             raise _refuse("immediate=True", "publish without it")
         self._inplace_augment_message(message, exchange, routing_key)
         is_transient = properties.get("delivery_mode") == _TRANSIENT
+        if not exchange and not routing_key:
+            raise ImproperlyConfigured(
+                "a message without an exchange needs the name of its queue as routing_key"
+            )
         if not exchange:
             self._store(routing_key, message, is_transient=is_transient)
             return
@@ -964,7 +970,7 @@ class Transport(virtual.Transport):
     It reconnects by itself: kombu and Celery see no lost connection, only a publish that failed for `publish_timeout_s`.
     """
 
-    Channel = Channel
+    Channel = NsqChannel
     can_parse_url = True
     default_port = _DEFAULT_PORT
     driver_type = "nsq"
@@ -991,7 +997,7 @@ class Transport(virtual.Transport):
         self.deliveries = Deliveries()
         self.queues: dict[str, QueueTraits] = {}
         self._pid = os.getpid()
-        self._owners: dict[Source, Channel] = {}
+        self._owners: dict[Source, NsqChannel] = {}
         self._producer: Producer | None = None
         self._soon_count = 0
         self._soon_lock = threading.Lock()
@@ -1044,7 +1050,7 @@ class Transport(virtual.Transport):
     def publish(self, topic: str, payload: dict[str, Any], *, is_soon: bool) -> None:
         """Store a message, deferred until its ETA. With `is_soon` it is sent soon, and dropped if no nsqd takes it.
 
-        Raises the errors of a Producer.
+        Raises the errors of a Producer, and ImproperlyConfigured for a delay that nsqd refuses.
         """
         body = dumps(payload).encode()
         eta_s = eta_of(payload)
@@ -1058,13 +1064,24 @@ class Transport(virtual.Transport):
         if not is_soon:
             delay_s = 0.0 if eta_s is None else eta_s - time()
             defer_s = min(max(0.0, delay_s), self.settings.longest_defer_s)
-            self._producer.publish(topic, body, defer_s=defer_s)
+            self._publish(topic, body, defer_s)
         elif self._soon_count >= _MOST_SOON:
             self._soon_outage.report("no nsqd takes broadcasts and events; they are dropped")
         else:
             with self._soon_lock:
                 self._soon_count += 1
             self._producer.publish_soon(topic, body, on_done=self._sent)
+
+    def _publish(self, topic: str, body: bytes, defer_s: float) -> None:
+        assert self._producer is not None
+        try:
+            self._producer.publish(topic, body, defer_s=defer_s)
+        except PublishFailed as error:
+            if not defer_s or "timeout" not in error.text:
+                raise
+            raise ImproperlyConfigured(
+                f"{error}; set longest_defer_s in broker_transport_options to --max-defer-timeout of nsqd in seconds"
+            ) from error
 
     def _sent(self, error: NsqClientError | None) -> None:
         with self._soon_lock:
@@ -1085,7 +1102,7 @@ class Transport(virtual.Transport):
             options=self.settings.options,
         )
 
-    def add_source(self, source: Source, channel: Channel) -> None:
+    def add_source(self, source: Source, channel: NsqChannel) -> None:
         """Let the channel have the messages of a source."""
         self._owners[source] = channel
         self._pump.add(source)
