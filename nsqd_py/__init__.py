@@ -14,6 +14,7 @@ Modules at the top:
 errors    every error of nsqd, with the form that clients see                 pure
 clock     the wall clock and the steady clock
 version   the version of this project, and of the NSQ release that it matches
+celery    a transport of kombu, so that Celery uses nsqds as its broker
 
 `nsqd_py.embedded()` starts a real nsqd for a test or a notebook (testing/embedded.py).
 

@@ -91,6 +91,9 @@ class Work(NamedTuple):
 
 
 WORK: dict[Place, Work] = {
+    Place("nsqd_py.celery", "Pump.add", "self._run"): Work(
+        ("nsqd_py.celery:Pump", "nsqd_py.celery:Source.is_cancelled", *CONSUMER_OF_CELERY)
+    ),
     # ---- the threads themselves
     Place("nsqd_py.runtime.threads", "DiskThreads._start", "self._work"): Work(
         (

@@ -218,10 +218,13 @@ def test_a_delay_that_nsqd_does_not_accept_at_once_is_chained(connect):
     assert not message.delivery_info["redelivered"]  # although nsqd has delivered it before
 
 
-def test_a_delay_beyond_the_limit_of_the_server_names_the_limit(nsqd):
-    with nsqd_py.embedded("--max-defer-timeout=2s") as short, Connection(f"nsq://{short.tcp_address}") as connection:
-        with pytest.raises(ImproperlyConfigured, match=r"0-2000; set longest_defer_s in"):
-            publish(connection, "later", Queue("too-late"), headers=eta(60))
+def test_a_delay_beyond_the_limit_of_the_server_names_the_limit():
+    with (
+        nsqd_py.embedded("--max-defer-timeout=2s") as nsqd,
+        Connection(f"nsq://{nsqd.tcp_address}") as connection,
+        pytest.raises(ImproperlyConfigured, match=r"0-2000; set longest_defer_s in"),
+    ):
+        publish(connection, "later", Queue("too-late"), headers=eta(60))
 
 
 def test_messages_that_are_too_old_are_dropped(connect):
