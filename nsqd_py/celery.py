@@ -260,7 +260,7 @@ class QueueConsumer(NonBlockingConsumer):
 class Source:
     """A topic from which a queue of a channel gets messages.
 
-    no_ack     True if messages are finished before they are handled
+    no_ack     True if a message is finished when its consumer gets it
     accepts    says whether a routing key matches the binding of the queue
     since_ns   older messages are dropped
     ttl_s      so are those that are older than this when they come
@@ -278,6 +278,17 @@ class Source:
     held: int = 0
     is_cancelled: bool = False
     waiting: deque[tuple[dict[str, Any], Message]] = field(default_factory=deque)
+
+    def next_payload(self) -> dict[str, Any] | None:
+        """Take the next message for its consumer; None if there is none."""
+        while self.waiting:
+            payload, message = self.waiting.popleft()
+            if not self.no_ack:
+                return payload
+            if message.is_live:  # otherwise it comes again
+                message.finish()
+                return payload
+        return None
 
     def drops(self, payload: Mapping[str, Any], message: Message) -> bool:
         """True if the queue must not get this message."""
@@ -390,6 +401,7 @@ class Pump:
         self._poller = THREADS.make_poller()
         self._added: deque[Source] = deque()
         self._sources: list[Source] = []
+        self._pid = os.getpid()
         self._is_started = False
         self._is_stopping = False
         self._stopped = Latch(THREADS.make_lock)
@@ -404,18 +416,27 @@ class Pump:
         THREADS.spawn("nsqd-py celery", self._run)
 
     def begin_to_stop(self, timeout_s: float = 0.0) -> None:
-        """End once all messages are answered, or after the time-out. Does not wait."""
+        """End once all messages are answered, or after the time-out. Does not wait, and does nothing in a forked child."""
+        if os.getpid() != self._pid:
+            return
         self._is_stopping = True
         for source in [*self._added, *self._sources]:
             source.consumer.begin_to_stop(timeout_s)
-        self._poller.wake()
+        if self._is_started:
+            self._poller.wake()
+        else:
+            self._close()
 
     def stop(self, timeout_s: float) -> None:
         """Wait until all answers are sent and the thread has ended, or for the time-out."""
         self.begin_to_stop(timeout_s)
         if self._is_started:
             self._stopped.wait(timeout_s + 1.0)
-        self.news.close()
+
+    def _close(self) -> None:
+        self._poller.close()
+        if self._is_stopping:  # otherwise the transport must see the failure
+            self.news.close()
 
     def _run(self) -> None:
         try:
@@ -425,9 +446,9 @@ class Pump:
             self.failure = error
             logger.exception("the thread that receives messages has ended: %r", error)
         finally:
-            self._poller.close()
-            self._stopped.set()
             self.news.wake()
+            self._close()
+            self._stopped.set()
 
     def _turn(self) -> bool:
         """Step all consumers, and wait. Return False at the end."""
@@ -690,8 +711,11 @@ class NsqChannel(virtual.Channel):
         source.is_cancelled = True
         self.connection.remove_source(source)
         while source.waiting:
-            payload, _ = source.waiting.popleft()
-            self.connection.deliveries.give_back(_tag_of(payload))
+            payload, message = source.waiting.popleft()
+            if source.no_ack:
+                message.requeue(0, backoff=False)
+            else:
+                self.connection.deliveries.give_back(_tag_of(payload))
         source.consumer.begin_to_stop(_NEVER_S)
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
@@ -706,10 +730,8 @@ class NsqChannel(virtual.Channel):
         while not source.waiting and (left_s := deadline_s - monotonic()) > 0:
             self.connection.wait_for_news(left_s)
         source.consumer.allow(source.held)
-        if not source.waiting:
-            return None
-        payload, _ = source.waiting.popleft()
-        return self.Message(payload, channel=self)
+        payload = source.next_payload()
+        return None if payload is None else self.Message(payload, channel=self)
 
     # ---- messages
 
@@ -729,11 +751,9 @@ class NsqChannel(virtual.Channel):
         if eta_s is not None and eta_s - time() > _EARLY_S:
             message.requeue(min(eta_s - time(), longest_s), backoff=False)
             return
-        if source.accepts is not None:  # several queues of this process may get it
+        if source.accepts is not None:  # several queues of this connection may get it
             payload["properties"]["delivery_tag"] = uuid()
-        if source.no_ack:
-            message.finish()
-        elif not self.connection.deliveries.is_new(_tag_of(payload), source, message):
+        if not source.no_ack and not self.connection.deliveries.is_new(_tag_of(payload), source, message):
             return
         payload["properties"].setdefault("delivery_info", {})["redelivered"] = _is_redelivered(
             message, eta_s, longest_s
@@ -747,9 +767,10 @@ class NsqChannel(virtual.Channel):
             source = self._turns[0]
             self._turns.rotate(-1)
             if source.waiting and source.callback is not None and (source.no_ack or self.qos.can_consume()):
-                payload, _ = source.waiting.popleft()
-                source.callback(self.Message(payload, channel=self))
-                return True
+                payload = source.next_payload()
+                if payload is not None:
+                    source.callback(self.Message(payload, channel=self))
+                    return True
         return False
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
@@ -1003,13 +1024,20 @@ class Transport(virtual.Transport):
         self._soon_lock = threading.Lock()
         self._soon_outage = OutageLog(logger, monotonic)
         self._loop: Any = None
-        self._pump = Pump()
-        self._drop_pump = finalize(self, self._pump.begin_to_stop)
+        self._made_pump: Pump | None = None
 
     @property
     def is_own_process(self) -> bool:
         """False in a fork of the process that has connected."""
         return os.getpid() == self._pid
+
+    @property
+    def _pump(self) -> Pump:
+        """The pump, made when it is first used: a connection that only publishes needs none."""
+        if self._made_pump is None:
+            self._made_pump = Pump()
+            finalize(self, self._made_pump.begin_to_stop).atexit = False
+        return self._made_pump
 
     def driver_version(self) -> str:
         """Return the version of this project."""
@@ -1031,13 +1059,12 @@ class Transport(virtual.Transport):
     def close_connection(self, connection: Any) -> None:
         """Send all answers, give back what is not answered, and close."""
         if not self.is_own_process:
-            self._drop_pump.detach()
             return
         super().close_connection(connection)
         if self._loop is not None:
             self.unregister_from_event_loop(connection, self._loop)
-        self._drop_pump.detach()
-        self._pump.stop(_CLOSE_S)
+        if self._made_pump is not None:
+            self._made_pump.stop(_CLOSE_S)
         producer, self._producer = self._producer, None
         if producer is not None:
             try:
