@@ -258,10 +258,9 @@ class QueueConsumer(NonBlockingConsumer):
 
 @dataclass(eq=False)
 class Source:
-    """A topic from which a queue of a channel gets messages.
+    """A topic from which a queue of a channel gets messages. It refers to nothing of kombu, whose connection may be dropped.
 
     no_ack     True if a message is finished when its consumer gets it
-    accepts    says whether a routing key matches the binding of the queue
     since_ns   older messages are dropped
     ttl_s      so are those that are older than this when they come
     held       messages that are here and not answered
@@ -271,8 +270,6 @@ class Source:
     queue: str
     consumer: QueueConsumer
     no_ack: bool
-    callback: Callable[[Any], object] | None = None
-    accepts: Callable[[str], bool] | None = None
     since_ns: int = 0
     ttl_s: float | None = None
     held: int = 0
@@ -290,13 +287,9 @@ class Source:
                 return payload
         return None
 
-    def drops(self, payload: Mapping[str, Any], message: Message) -> bool:
-        """True if the queue must not get this message."""
+    def is_too_old(self, payload: Mapping[str, Any], message: Message) -> bool:
+        """True if the time of this message is over."""
         properties = payload["properties"]
-        if self.accepts is not None:
-            routing_key = properties.get("delivery_info", {}).get("routing_key", "")
-            if not self.accepts(routing_key):
-                return True
         if message.timestamp_ns < self.since_ns:
             return True
         limits_s = [self.ttl_s] if self.ttl_s is not None else []
@@ -352,11 +345,15 @@ class Deliveries:
             for message in self._take(tag):
                 message.requeue(0, backoff=False)
 
-    def tags_of(self, sources: Iterable[Source]) -> list[str]:
-        """Return the tags that are not answered, in the order in which they came."""
-        chosen = set(map(id, sources))
+    def give_back_all(self, sources: Iterable[Source] | None = None) -> None:
+        """Let nsqd deliver again what came from these sources, or all, in the order in which it came."""
         with self._lock:
-            return [tag for tag, delivery in self._open.items() if id(delivery.source) in chosen]
+            tags = list(self._open)
+            if sources is not None:
+                chosen = set(sources)
+                tags = [tag for tag in tags if self._open[tag].source in chosen]
+            for tag in tags:
+                self.give_back(tag)
 
     def _take(self, tag: str) -> list[Message]:
         delivery = self._open.pop(tag, None)
@@ -415,10 +412,13 @@ class Pump:
         self._is_started = True
         THREADS.spawn("nsqd-py celery", self._run)
 
-    def begin_to_stop(self, timeout_s: float = 0.0) -> None:
-        """End once all messages are answered, or after the time-out. Does not wait, and does nothing in a forked child."""
-        if os.getpid() != self._pid:
-            return
+    @property
+    def is_own_process(self) -> bool:
+        """False in a fork of the process that has made it: the thread is not there."""
+        return os.getpid() == self._pid
+
+    def begin_to_stop(self, timeout_s: float) -> None:
+        """End once all messages are answered, or after the time-out. Does not wait."""
         self._is_stopping = True
         for source in [*self._added, *self._sources]:
             source.consumer.begin_to_stop(timeout_s)
@@ -512,7 +512,11 @@ class NsqChannel(virtual.Channel):
         super().__init__(connection, **kwargs)
         self._sources: dict[str, list[Source]] = {}  # by consumer tag
         self._getters: dict[str, Source] = {}  # by queue
+        self._cancelled: list[Source] = []  # with messages that are not answered
         self._turns: deque[Source] = deque()
+        self._receivers: dict[Source, Callable[[Any], object]] = {}
+        # Says whether a routing key matches the binding of the queue, for sources that have messages of other queues too.
+        self._routes: dict[Source, Callable[[str], bool]] = {}
 
     # ---- declarations
 
@@ -661,31 +665,30 @@ class NsqChannel(virtual.Channel):
             raise _refuse(
                 f"consumer arguments {dict(arguments)} of queue {queue}", "remove consumer_arguments"
             )
-        self._sources[consumer_tag] = sources = list(self._new_sources(queue, no_ack, callback))
+        self._sources[consumer_tag] = sources = list(self._new_sources(queue, no_ack))
         self._consumers.add(consumer_tag)
         self._turns.extend(sources)
+        self._receivers.update(dict.fromkeys(sources, callback))
         self._share_prefetch()
         for source in sources:
             self.connection.add_source(source, self)
 
-    def _new_sources(
-        self, queue: str, no_ack: bool, callback: Callable[[Any], object] | None
-    ) -> Iterator[Source]:
+    def _new_sources(self, queue: str, no_ack: bool) -> Iterator[Source]:
         traits = self.connection.queues.get(queue)
         bindings = list(self.state.queue_bindings(queue))
         if traits is None or not traits.is_transient:
             topic = nsq_name(queue)
             consumer = self.connection.new_consumer(topic, self.connection.settings.channel)
-            yield Source(queue, consumer, no_ack, callback, ttl_s=traits.ttl_s if traits else None)
+            yield Source(queue, consumer, no_ack, ttl_s=traits.ttl_s if traits else None)
             return
         channel = nsq_name(queue, is_ephemeral=True)
         if not bindings:
             consumer = self.connection.new_consumer(nsq_name(queue, is_ephemeral=True), channel)
-            yield Source(queue, consumer, no_ack, callback, ttl_s=traits.ttl_s)
+            yield Source(queue, consumer, no_ack, ttl_s=traits.ttl_s)
         for exchange in dict.fromkeys(binding.exchange for binding in bindings):
             consumer = self.connection.new_consumer(nsq_name(exchange, is_ephemeral=True), channel)
-            source = Source(queue, consumer, no_ack, callback, ttl_s=traits.ttl_s)
-            source.accepts = self._routing(queue, exchange)
+            source = Source(queue, consumer, no_ack, ttl_s=traits.ttl_s)
+            self._routes[source] = self._routing(queue, exchange)
             if self.typeof(exchange).type == "fanout":
                 # A broadcast without a worker stays in the ephemeral topic: it is not for workers that start later.
                 source.since_ns = traits.since_ns
@@ -700,9 +703,13 @@ class NsqChannel(virtual.Channel):
     def basic_cancel(self, consumer_tag: str) -> None:
         """Receive no more messages. Those that the consumer has may still be acknowledged."""
         self._consumers.discard(consumer_tag)
+        self._cancelled = [source for source in self._cancelled if source.held]
         for source in self._sources.pop(consumer_tag, ()):
+            self._cancelled.append(source)
             self._turns.remove(source)
+            self._receivers.pop(source)
             self._end(source)
+            self._routes.pop(source, None)
             self._share_prefetch()
 
     def _end(self, source: Source) -> None:
@@ -722,7 +729,7 @@ class NsqChannel(virtual.Channel):
         """Return the next message of a queue; None if none comes within a second."""
         source = self._getters.get(queue)
         if source is None:
-            self._getters[queue] = source = next(self._new_sources(queue, no_ack, None))
+            self._getters[queue] = source = next(self._new_sources(queue, no_ack))
             self.connection.add_source(source, self)
         source.no_ack = no_ack
         source.consumer.allow(source.held + 1)
@@ -743,7 +750,7 @@ class NsqChannel(virtual.Channel):
     def take(self, source: Source, message: Message) -> None:
         """Sort a message that has arrived: keep it for its consumer, defer it, or drop it."""
         payload = _payload_of(message, source.queue)
-        if source.drops(payload, message):
+        if source.is_too_old(payload, message) or not self._is_for(source, payload):
             message.finish()
             return
         longest_s = self.connection.settings.longest_defer_s
@@ -751,7 +758,7 @@ class NsqChannel(virtual.Channel):
         if eta_s is not None and eta_s - time() > _EARLY_S:
             message.requeue(min(eta_s - time(), longest_s), backoff=False)
             return
-        if source.accepts is not None:  # several queues of this connection may get it
+        if source in self._routes:  # several queues of this connection may get it
             payload["properties"]["delivery_tag"] = uuid()
         if not source.no_ack and not self.connection.deliveries.is_new(_tag_of(payload), source, message):
             return
@@ -761,15 +768,19 @@ class NsqChannel(virtual.Channel):
         source.waiting.append((payload, message))
         self._share_prefetch()
 
+    def _is_for(self, source: Source, payload: Mapping[str, Any]) -> bool:
+        route = self._routes.get(source)
+        return route is None or route(payload["properties"].get("delivery_info", {}).get("routing_key", ""))
+
     def deliver_one(self) -> bool:
         """Call the consumer of the next message. Return False if there is none, or the prefetch count is reached."""
         for _ in range(len(self._turns)):
             source = self._turns[0]
             self._turns.rotate(-1)
-            if source.waiting and source.callback is not None and (source.no_ack or self.qos.can_consume()):
+            if source.waiting and (source.no_ack or self.qos.can_consume()):
                 payload = source.next_payload()
                 if payload is not None:
-                    source.callback(self.Message(payload, channel=self))
+                    self._receivers[source](self.Message(payload, channel=self))
                     return True
         return False
 
@@ -786,7 +797,7 @@ class NsqChannel(virtual.Channel):
         """Let nsqd deliver again what is not acknowledged. Raises NotImplementedError without `requeue`."""
         if not requeue:
             raise NotImplementedError("recover(requeue=False)")
-        self._give_back([source for sources in self._sources.values() for source in sources])
+        self._give_back()
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         """Set how many messages consumers of this channel may have and not have acknowledged; 0 is no limit."""
@@ -799,12 +810,11 @@ class NsqChannel(virtual.Channel):
         if self.closed:
             return
         self.closed = True
-        sources = [source for each in self._sources.values() for source in each]
         for consumer_tag in list(self._consumers):
             self.basic_cancel(consumer_tag)
         for getter in self._getters.values():
             self._end(getter)
-        self._give_back([*sources, *self._getters.values()])
+        self._give_back()
         if self.connection is not None:
             self.connection.close_channel(self)
 
@@ -816,12 +826,10 @@ class NsqChannel(virtual.Channel):
         if any(source.waiting for source in self._turns):
             self.connection.wake()
 
-    def _give_back(self, sources: list[Source]) -> None:
+    def _give_back(self) -> None:
         if self.connection is None or not self.connection.is_own_process:
             return
-        deliveries = self.connection.deliveries
-        for tag in deliveries.tags_of(sources):
-            deliveries.give_back(tag)
+        self.connection.deliveries.give_back_all([*self._turns, *self._cancelled, *self._getters.values()])
 
     def _share_prefetch(self) -> None:
         """Let each source request what the prefetch count leaves: a queue must not wait for one that is empty."""
@@ -1036,7 +1044,7 @@ class Transport(virtual.Transport):
         """The pump, made when it is first used: a connection that only publishes needs none."""
         if self._made_pump is None:
             self._made_pump = Pump()
-            finalize(self, self._made_pump.begin_to_stop).atexit = False
+            finalize(self, _drop, self._made_pump, self.deliveries).atexit = False
         return self._made_pump
 
     def driver_version(self) -> str:
@@ -1190,6 +1198,13 @@ class Transport(virtual.Transport):
         self.wait_for_news(0.0)
         while self._deliver_one():
             pass
+
+
+def _drop(pump: Pump, deliveries: Deliveries) -> None:
+    """End what a connection that was dropped without `close` has left."""
+    if pump.is_own_process:
+        deliveries.give_back_all()
+        pump.begin_to_stop(_CLOSE_S)
 
 
 TRANSPORT_ALIASES[SCHEME] = _PATH

@@ -398,7 +398,7 @@ def test_nsqds_are_found_by_an_nsqlookupd_before_they_have_the_topic():
 def check_both(cluster: EmbeddedCluster, url: str) -> None:
     queue = Queue("on-both")
     with Connection(url) as publisher, Connection(url) as connection:
-        inbox = Inbox(connection, queue, prefetch=100)
+        inbox = Inbox(connection, queue)
         count = 0
         deadline_s = time.monotonic() + DEADLINE_S
         # The producer uses the nsqds in turn, as soon as it has connected to both.
