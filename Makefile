@@ -8,6 +8,7 @@
 # make soak    30 minutes of mixed load, kills, bad disks and clocks; SOAK_ARGS="--minutes 240" for another length
 # make stress  tests on a hostile schedule: threads that switch all the time, a disk slow at random, no processor free; STRESS_ARGS, PYTEST_ARGS
 # make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20"
+# make celery-kills   kills of nsqd, and of Redis, under Celery workers, with a table; CELERY_ARGS="--kills 1000"
 # make screenshots takes the pictures of nsqadmin's page in docs/images again
 # make terminal-picture   runs the commands of docs/images/terminal.svg and draws it again (needs the default ports)
 # make docs    the site of docs/, in site/VERSION; the versions that are in site/ are a menu on each page
@@ -26,11 +27,12 @@ SOAK_ARGS ?=
 STRESS_ARGS ?=
 PYTEST_ARGS ?=
 FAILOVERS_ARGS ?=
+CELERY_ARGS ?=
 
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-slow torture fuzz soak stress failovers check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
+.PHONY: run test test-compiled test-slow torture fuzz soak stress failovers celery-kills check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -78,6 +80,9 @@ stress: $(INSTALLED_DEV)
 
 failovers: $(INSTALLED_DEV)
 	@$(BIN)/python -m tests.standby.lease_failovers $(FAILOVERS_ARGS)
+
+celery-kills: $(INSTALLED_DEV)
+	@$(BIN)/python -m tests.torture.celery_kills $(CELERY_ARGS)
 
 check: $(INSTALLED_DEV)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rules types

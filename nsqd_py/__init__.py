@@ -15,6 +15,7 @@ taskiq    a broker for taskiq
 errors    every error of nsqd, with the form that clients see                 pure
 clock     the wall clock and the steady clock
 version   the version of this project, and of the NSQ release that it matches
+celery    a transport of kombu, so that Celery uses nsqds as its broker
 
 `nsqd_py.embedded()` starts a real nsqd for a test or a notebook (testing/embedded.py).
 

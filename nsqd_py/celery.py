@@ -258,10 +258,9 @@ class QueueConsumer(NonBlockingConsumer):
 
 @dataclass(eq=False)
 class Source:
-    """A topic from which a queue of a channel gets messages.
+    """A topic from which a queue of a channel gets messages. It refers to nothing of kombu, whose connection may be dropped.
 
-    no_ack     True if messages are finished before they are handled
-    accepts    says whether a routing key matches the binding of the queue
+    no_ack     True if a message is finished when its consumer gets it
     since_ns   older messages are dropped
     ttl_s      so are those that are older than this when they come
     held       messages that are here and not answered
@@ -271,21 +270,26 @@ class Source:
     queue: str
     consumer: QueueConsumer
     no_ack: bool
-    callback: Callable[[Any], object] | None = None
-    accepts: Callable[[str], bool] | None = None
     since_ns: int = 0
     ttl_s: float | None = None
     held: int = 0
     is_cancelled: bool = False
     waiting: deque[tuple[dict[str, Any], Message]] = field(default_factory=deque)
 
-    def drops(self, payload: Mapping[str, Any], message: Message) -> bool:
-        """True if the queue must not get this message."""
+    def next_payload(self) -> dict[str, Any] | None:
+        """Take the next message for its consumer; None if there is none."""
+        while self.waiting:
+            payload, message = self.waiting.popleft()
+            if not self.no_ack:
+                return payload
+            if message.is_live:  # otherwise it comes again
+                message.finish()
+                return payload
+        return None
+
+    def is_too_old(self, payload: Mapping[str, Any], message: Message) -> bool:
+        """True if the time of this message is over."""
         properties = payload["properties"]
-        if self.accepts is not None:
-            routing_key = properties.get("delivery_info", {}).get("routing_key", "")
-            if not self.accepts(routing_key):
-                return True
         if message.timestamp_ns < self.since_ns:
             return True
         limits_s = [self.ttl_s] if self.ttl_s is not None else []
@@ -341,11 +345,15 @@ class Deliveries:
             for message in self._take(tag):
                 message.requeue(0, backoff=False)
 
-    def tags_of(self, sources: Iterable[Source]) -> list[str]:
-        """Return the tags that are not answered, in the order in which they came."""
-        chosen = set(map(id, sources))
+    def give_back_all(self, sources: Iterable[Source] | None = None) -> None:
+        """Let nsqd deliver again what came from these sources, or all, in the order in which it came."""
         with self._lock:
-            return [tag for tag, delivery in self._open.items() if id(delivery.source) in chosen]
+            tags = list(self._open)
+            if sources is not None:
+                chosen = set(sources)
+                tags = [tag for tag in tags if self._open[tag].source in chosen]
+            for tag in tags:
+                self.give_back(tag)
 
     def _take(self, tag: str) -> list[Message]:
         delivery = self._open.pop(tag, None)
@@ -390,6 +398,7 @@ class Pump:
         self._poller = THREADS.make_poller()
         self._added: deque[Source] = deque()
         self._sources: list[Source] = []
+        self._pid = os.getpid()
         self._is_started = False
         self._is_stopping = False
         self._stopped = Latch(THREADS.make_lock)
@@ -403,19 +412,31 @@ class Pump:
         self._is_started = True
         THREADS.spawn("nsqd-py celery", self._run)
 
-    def begin_to_stop(self, timeout_s: float = 0.0) -> None:
+    @property
+    def is_own_process(self) -> bool:
+        """False in a fork of the process that has made it: the thread is not there."""
+        return os.getpid() == self._pid
+
+    def begin_to_stop(self, timeout_s: float) -> None:
         """End once all messages are answered, or after the time-out. Does not wait."""
         self._is_stopping = True
         for source in [*self._added, *self._sources]:
             source.consumer.begin_to_stop(timeout_s)
-        self._poller.wake()
+        if self._is_started:
+            self._poller.wake()
+        else:
+            self._close()
 
     def stop(self, timeout_s: float) -> None:
         """Wait until all answers are sent and the thread has ended, or for the time-out."""
         self.begin_to_stop(timeout_s)
         if self._is_started:
             self._stopped.wait(timeout_s + 1.0)
-        self.news.close()
+
+    def _close(self) -> None:
+        self._poller.close()
+        if self._is_stopping:  # otherwise the transport must see the failure
+            self.news.close()
 
     def _run(self) -> None:
         try:
@@ -425,9 +446,9 @@ class Pump:
             self.failure = error
             logger.exception("the thread that receives messages has ended: %r", error)
         finally:
-            self._poller.close()
-            self._stopped.set()
             self.news.wake()
+            self._close()
+            self._stopped.set()
 
     def _turn(self) -> bool:
         """Step all consumers, and wait. Return False at the end."""
@@ -471,7 +492,7 @@ class QueueTraits:
 class QoS:
     """The prefetch count of a channel, as kombu's own channels have it. 0 is no limit."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: NsqChannel) -> None:
         self._channel = channel
         self.prefetch_count = 0
 
@@ -480,17 +501,22 @@ class QoS:
         return not self.prefetch_count or self._channel.delivered_count < self.prefetch_count
 
 
-class Channel(virtual.Channel):
+class NsqChannel(virtual.Channel):
     """A channel of kombu: its consumers, and the messages that they have not acknowledged."""
 
     QoS = QoS
-    supports_fanout = False  # in the sense of kombu's virtual channels, which this one bypasses
+    closed: bool
+    connection: Any  # a Transport; None after `close`
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self._sources: dict[str, list[Source]] = {}  # by consumer tag
         self._getters: dict[str, Source] = {}  # by queue
+        self._cancelled: list[Source] = []  # with messages that are not answered
         self._turns: deque[Source] = deque()
+        self._receivers: dict[Source, Callable[[Any], object]] = {}
+        # Says whether a routing key matches the binding of the queue, for sources that have messages of other queues too.
+        self._routes: dict[Source, Callable[[str], bool]] = {}
 
     # ---- declarations
 
@@ -535,7 +561,8 @@ class Channel(virtual.Channel):
 
     def queue_purge(self, queue: str, **kwargs: Any) -> int:
         """Drop all messages of a queue, also deferred ones and those in flight. Return their number."""
-        return self.connection.servers.empty(nsq_name(queue), self.connection.settings.channel)
+        servers: Servers = self.connection.servers
+        return servers.empty(nsq_name(queue), self.connection.settings.channel)
 
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any
@@ -562,7 +589,7 @@ class Channel(virtual.Channel):
     ) -> None:
         """Store a message in the queues that the exchange has for it.
 
-        Raises ImproperlyConfigured for a priority, `immediate`, and a message for which the exchange has no queue.
+        Raises ImproperlyConfigured for a priority, `immediate`, and a message for which there is no queue.
         """
         properties = message["properties"]
         if properties.get("priority"):
@@ -574,6 +601,10 @@ class Channel(virtual.Channel):
             raise _refuse("immediate=True", "publish without it")
         self._inplace_augment_message(message, exchange, routing_key)
         is_transient = properties.get("delivery_mode") == _TRANSIENT
+        if not exchange and not routing_key:
+            raise ImproperlyConfigured(
+                "a message without an exchange needs the name of its queue as routing_key"
+            )
         if not exchange:
             self._store(routing_key, message, is_transient=is_transient)
             return
@@ -634,31 +665,30 @@ class Channel(virtual.Channel):
             raise _refuse(
                 f"consumer arguments {dict(arguments)} of queue {queue}", "remove consumer_arguments"
             )
-        self._sources[consumer_tag] = sources = list(self._new_sources(queue, no_ack, callback))
+        self._sources[consumer_tag] = sources = list(self._new_sources(queue, no_ack))
         self._consumers.add(consumer_tag)
         self._turns.extend(sources)
+        self._receivers.update(dict.fromkeys(sources, callback))
         self._share_prefetch()
         for source in sources:
             self.connection.add_source(source, self)
 
-    def _new_sources(
-        self, queue: str, no_ack: bool, callback: Callable[[Any], object] | None
-    ) -> Iterator[Source]:
+    def _new_sources(self, queue: str, no_ack: bool) -> Iterator[Source]:
         traits = self.connection.queues.get(queue)
         bindings = list(self.state.queue_bindings(queue))
         if traits is None or not traits.is_transient:
             topic = nsq_name(queue)
             consumer = self.connection.new_consumer(topic, self.connection.settings.channel)
-            yield Source(queue, consumer, no_ack, callback, ttl_s=traits.ttl_s if traits else None)
+            yield Source(queue, consumer, no_ack, ttl_s=traits.ttl_s if traits else None)
             return
         channel = nsq_name(queue, is_ephemeral=True)
         if not bindings:
             consumer = self.connection.new_consumer(nsq_name(queue, is_ephemeral=True), channel)
-            yield Source(queue, consumer, no_ack, callback, ttl_s=traits.ttl_s)
+            yield Source(queue, consumer, no_ack, ttl_s=traits.ttl_s)
         for exchange in dict.fromkeys(binding.exchange for binding in bindings):
             consumer = self.connection.new_consumer(nsq_name(exchange, is_ephemeral=True), channel)
-            source = Source(queue, consumer, no_ack, callback, ttl_s=traits.ttl_s)
-            source.accepts = self._routing(queue, exchange)
+            source = Source(queue, consumer, no_ack, ttl_s=traits.ttl_s)
+            self._routes[source] = self._routing(queue, exchange)
             if self.typeof(exchange).type == "fanout":
                 # A broadcast without a worker stays in the ephemeral topic: it is not for workers that start later.
                 source.since_ns = traits.since_ns
@@ -673,9 +703,13 @@ class Channel(virtual.Channel):
     def basic_cancel(self, consumer_tag: str) -> None:
         """Receive no more messages. Those that the consumer has may still be acknowledged."""
         self._consumers.discard(consumer_tag)
+        self._cancelled = [source for source in self._cancelled if source.held]
         for source in self._sources.pop(consumer_tag, ()):
+            self._cancelled.append(source)
             self._turns.remove(source)
+            self._receivers.pop(source)
             self._end(source)
+            self._routes.pop(source, None)
             self._share_prefetch()
 
     def _end(self, source: Source) -> None:
@@ -684,15 +718,18 @@ class Channel(virtual.Channel):
         source.is_cancelled = True
         self.connection.remove_source(source)
         while source.waiting:
-            payload, _ = source.waiting.popleft()
-            self.connection.deliveries.give_back(_tag_of(payload))
+            payload, message = source.waiting.popleft()
+            if source.no_ack:
+                message.requeue(0, backoff=False)
+            else:
+                self.connection.deliveries.give_back(_tag_of(payload))
         source.consumer.begin_to_stop(_NEVER_S)
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
         """Return the next message of a queue; None if none comes within a second."""
         source = self._getters.get(queue)
         if source is None:
-            self._getters[queue] = source = next(self._new_sources(queue, no_ack, None))
+            self._getters[queue] = source = next(self._new_sources(queue, no_ack))
             self.connection.add_source(source, self)
         source.no_ack = no_ack
         source.consumer.allow(source.held + 1)
@@ -700,10 +737,8 @@ class Channel(virtual.Channel):
         while not source.waiting and (left_s := deadline_s - monotonic()) > 0:
             self.connection.wait_for_news(left_s)
         source.consumer.allow(source.held)
-        if not source.waiting:
-            return None
-        payload, _ = source.waiting.popleft()
-        return self.Message(payload, channel=self)
+        payload = source.next_payload()
+        return None if payload is None else self.Message(payload, channel=self)
 
     # ---- messages
 
@@ -715,7 +750,7 @@ class Channel(virtual.Channel):
     def take(self, source: Source, message: Message) -> None:
         """Sort a message that has arrived: keep it for its consumer, defer it, or drop it."""
         payload = _payload_of(message, source.queue)
-        if source.drops(payload, message):
+        if source.is_too_old(payload, message) or not self._is_for(source, payload):
             message.finish()
             return
         longest_s = self.connection.settings.longest_defer_s
@@ -723,11 +758,9 @@ class Channel(virtual.Channel):
         if eta_s is not None and eta_s - time() > _EARLY_S:
             message.requeue(min(eta_s - time(), longest_s), backoff=False)
             return
-        if source.accepts is not None:  # several queues of this process may get it
+        if source in self._routes:  # several queues of this connection may get it
             payload["properties"]["delivery_tag"] = uuid()
-        if source.no_ack:
-            message.finish()
-        elif not self.connection.deliveries.is_new(_tag_of(payload), source, message):
+        if not source.no_ack and not self.connection.deliveries.is_new(_tag_of(payload), source, message):
             return
         payload["properties"].setdefault("delivery_info", {})["redelivered"] = _is_redelivered(
             message, eta_s, longest_s
@@ -735,15 +768,20 @@ class Channel(virtual.Channel):
         source.waiting.append((payload, message))
         self._share_prefetch()
 
+    def _is_for(self, source: Source, payload: Mapping[str, Any]) -> bool:
+        route = self._routes.get(source)
+        return route is None or route(payload["properties"].get("delivery_info", {}).get("routing_key", ""))
+
     def deliver_one(self) -> bool:
         """Call the consumer of the next message. Return False if there is none, or the prefetch count is reached."""
         for _ in range(len(self._turns)):
             source = self._turns[0]
             self._turns.rotate(-1)
-            if source.waiting and source.callback is not None and (source.no_ack or self.qos.can_consume()):
-                payload, _ = source.waiting.popleft()
-                source.callback(self.Message(payload, channel=self))
-                return True
+            if source.waiting and (source.no_ack or self.qos.can_consume()):
+                payload = source.next_payload()
+                if payload is not None:
+                    self._receivers[source](self.Message(payload, channel=self))
+                    return True
         return False
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
@@ -759,7 +797,7 @@ class Channel(virtual.Channel):
         """Let nsqd deliver again what is not acknowledged. Raises NotImplementedError without `requeue`."""
         if not requeue:
             raise NotImplementedError("recover(requeue=False)")
-        self._give_back([source for sources in self._sources.values() for source in sources])
+        self._give_back()
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         """Set how many messages consumers of this channel may have and not have acknowledged; 0 is no limit."""
@@ -772,12 +810,11 @@ class Channel(virtual.Channel):
         if self.closed:
             return
         self.closed = True
-        sources = [source for each in self._sources.values() for source in each]
         for consumer_tag in list(self._consumers):
             self.basic_cancel(consumer_tag)
         for getter in self._getters.values():
             self._end(getter)
-        self._give_back([*sources, *self._getters.values()])
+        self._give_back()
         if self.connection is not None:
             self.connection.close_channel(self)
 
@@ -789,12 +826,10 @@ class Channel(virtual.Channel):
         if any(source.waiting for source in self._turns):
             self.connection.wake()
 
-    def _give_back(self, sources: list[Source]) -> None:
+    def _give_back(self) -> None:
         if self.connection is None or not self.connection.is_own_process:
             return
-        deliveries = self.connection.deliveries
-        for tag in deliveries.tags_of(sources):
-            deliveries.give_back(tag)
+        self.connection.deliveries.give_back_all([*self._turns, *self._cancelled, *self._getters.values()])
 
     def _share_prefetch(self) -> None:
         """Let each source request what the prefetch count leaves: a queue must not wait for one that is empty."""
@@ -964,7 +999,7 @@ class Transport(virtual.Transport):
     It reconnects by itself: kombu and Celery see no lost connection, only a publish that failed for `publish_timeout_s`.
     """
 
-    Channel = Channel
+    Channel = NsqChannel
     can_parse_url = True
     default_port = _DEFAULT_PORT
     driver_type = "nsq"
@@ -991,19 +1026,26 @@ class Transport(virtual.Transport):
         self.deliveries = Deliveries()
         self.queues: dict[str, QueueTraits] = {}
         self._pid = os.getpid()
-        self._owners: dict[Source, Channel] = {}
+        self._owners: dict[Source, NsqChannel] = {}
         self._producer: Producer | None = None
         self._soon_count = 0
         self._soon_lock = threading.Lock()
         self._soon_outage = OutageLog(logger, monotonic)
         self._loop: Any = None
-        self._pump = Pump()
-        self._drop_pump = finalize(self, self._pump.begin_to_stop)
+        self._made_pump: Pump | None = None
 
     @property
     def is_own_process(self) -> bool:
         """False in a fork of the process that has connected."""
         return os.getpid() == self._pid
+
+    @property
+    def _pump(self) -> Pump:
+        """The pump, made when it is first used: a connection that only publishes needs none."""
+        if self._made_pump is None:
+            self._made_pump = Pump()
+            finalize(self, _drop, self._made_pump, self.deliveries).atexit = False
+        return self._made_pump
 
     def driver_version(self) -> str:
         """Return the version of this project."""
@@ -1025,13 +1067,12 @@ class Transport(virtual.Transport):
     def close_connection(self, connection: Any) -> None:
         """Send all answers, give back what is not answered, and close."""
         if not self.is_own_process:
-            self._drop_pump.detach()
             return
         super().close_connection(connection)
         if self._loop is not None:
             self.unregister_from_event_loop(connection, self._loop)
-        self._drop_pump.detach()
-        self._pump.stop(_CLOSE_S)
+        if self._made_pump is not None:
+            self._made_pump.stop(_CLOSE_S)
         producer, self._producer = self._producer, None
         if producer is not None:
             try:
@@ -1044,7 +1085,7 @@ class Transport(virtual.Transport):
     def publish(self, topic: str, payload: dict[str, Any], *, is_soon: bool) -> None:
         """Store a message, deferred until its ETA. With `is_soon` it is sent soon, and dropped if no nsqd takes it.
 
-        Raises the errors of a Producer.
+        Raises the errors of a Producer, and ImproperlyConfigured for a delay that nsqd refuses.
         """
         body = dumps(payload).encode()
         eta_s = eta_of(payload)
@@ -1058,13 +1099,24 @@ class Transport(virtual.Transport):
         if not is_soon:
             delay_s = 0.0 if eta_s is None else eta_s - time()
             defer_s = min(max(0.0, delay_s), self.settings.longest_defer_s)
-            self._producer.publish(topic, body, defer_s=defer_s)
+            self._publish(topic, body, defer_s)
         elif self._soon_count >= _MOST_SOON:
             self._soon_outage.report("no nsqd takes broadcasts and events; they are dropped")
         else:
             with self._soon_lock:
                 self._soon_count += 1
             self._producer.publish_soon(topic, body, on_done=self._sent)
+
+    def _publish(self, topic: str, body: bytes, defer_s: float) -> None:
+        assert self._producer is not None
+        try:
+            self._producer.publish(topic, body, defer_s=defer_s)
+        except PublishFailed as error:
+            if not defer_s or "timeout" not in error.text:
+                raise
+            raise ImproperlyConfigured(
+                f"{error}; set longest_defer_s in broker_transport_options to --max-defer-timeout of nsqd in seconds"
+            ) from error
 
     def _sent(self, error: NsqClientError | None) -> None:
         with self._soon_lock:
@@ -1085,7 +1137,7 @@ class Transport(virtual.Transport):
             options=self.settings.options,
         )
 
-    def add_source(self, source: Source, channel: Channel) -> None:
+    def add_source(self, source: Source, channel: NsqChannel) -> None:
         """Let the channel have the messages of a source."""
         self._owners[source] = channel
         self._pump.add(source)
@@ -1146,6 +1198,13 @@ class Transport(virtual.Transport):
         self.wait_for_news(0.0)
         while self._deliver_one():
             pass
+
+
+def _drop(pump: Pump, deliveries: Deliveries) -> None:
+    """End what a connection that was dropped without `close` has left."""
+    if pump.is_own_process:
+        deliveries.give_back_all()
+        pump.begin_to_stop(_CLOSE_S)
 
 
 TRANSPORT_ALIASES[SCHEME] = _PATH
