@@ -121,7 +121,8 @@ class App:
                        it returns. Keep it below nsqd's --max-msg-timeout, 15 minutes, after which a message comes again
         rate           calls a second, in each process
         batch          the function gets lists of values
-        retry          when the message comes again, and when it becomes a dead letter; `Retry()` by default
+        retry          when the message comes again, and when it becomes a dead letter; by default `Retry()`, and no delay is
+                       longer than longest_defer_s
         once           the id of the message and the work are in one transaction
 
         Raises BadHandler, whose text names the function, the topic and a remedy.
@@ -137,7 +138,7 @@ class App:
                 time_limit_s=time_limit_s,
                 rate=rate,
                 batch=batch,
-                retry=retry or Retry(),
+                retry=retry or self._default_retry(),
                 once=once,
                 longest_defer_s=self.longest_defer_s,
             )
@@ -146,6 +147,11 @@ class App:
             return function
 
         return declare
+
+    def _default_retry(self) -> Retry:
+        longest = Retry()
+        most_s = self.longest_defer_s
+        return Retry(first_s=min(longest.first_s, most_s), most_s=min(longest.most_s, most_s))
 
     def _refuse_another(self, handler: Handler) -> None:
         """Raise BadHandler if another function has this channel: each would get a part of the messages."""

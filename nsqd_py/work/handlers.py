@@ -94,7 +94,7 @@ class Handler:
         try:
             sub(self.topic, self.channel)
             refuse_what_does_not_run("the function", self.function, is_awaited=True)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             self.refuse(str(error))
         self._check("concurrency", self.concurrency, self.concurrency >= 1, "at least 1")
         together = self.concurrency * (self.batch.most if self.batch else 1)

@@ -46,6 +46,7 @@ ONCE = Once(lambda: None)
         (not_at_run_time, {}, "name 'Decimal' is not defined): import it at run time"),
         (no_list, {"batch": Batch(10)}, "annotate it with a list"),
         (of_a_value, {"channel": "bad name"}, "bad name"),
+        (of_a_value, {"channel": 7}, "a topic or channel is a str"),
         (of_a_value, {"concurrency": 0}, "concurrency must be at least 1, got 0"),
         (of_a_value, {"concurrency": 4, "max_in_flight": 3}, "max_in_flight must be at least 4"),
         (of_a_value, {"time_limit_s": 0}, "time_limit_s must be above 0, or None, got 0"),
@@ -101,6 +102,12 @@ def test_a_batch_gives_lists() -> None:
     assert handler.roles == {"orders": VALUE, "messages": MESSAGE, "headers": HEADERS}
     assert handler.decode(b"7") == 7
     assert handler.max_in_flight == 30
+
+
+def test_the_default_retry_keeps_within_the_longest_delay() -> None:
+    app = App(longest_defer_s=0.5)
+    app.handler("orders")(of_a_value)
+    assert app.handlers[0].retry == Retry(first_s=0.5, most_s=0.5)
 
 
 def test_partials_and_objects_are_handlers() -> None:
