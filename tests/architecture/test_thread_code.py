@@ -307,10 +307,10 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.stat.reports", "run", "signals.stop"): Work(why=IN_LOOP),
     Place("nsq_tools.to_file.service", "Service.run", "self._reopen"): Work(why=IN_LOOP),
     Place("nsq_spark.replay.output.terminal", "Stopping.__enter__", "self._on_signal"): Work(
-        ("nsq_spark.replay:Stopping.asked",)
+        ("nsq_spark.replay.output:Stopping.asked",)
     ),
     Place("nsq_spark.replay.output.terminal", "Stopping.begin_work", "self._on_signal"): Work(
-        ("nsq_spark.replay:Stopping.asked",)
+        ("nsq_spark.replay.output:Stopping.asked",)
     ),
     # ---- the import of Go's files
     Place("nsqd_py.go_import.take_over", "sync_files", "ThreadPoolExecutor(_SYNCS_AT_ONCE)"): Work(why=POOL),

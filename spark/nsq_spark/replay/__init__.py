@@ -18,6 +18,5 @@ Executors import `task`, and no gevent.
 
 Threads
 Replay  a thread runs an action of Spark, whose result a Future hands over; after a stop its result is dropped
-Stopping.asked  a signal handler sets it in the main thread, where nothing waits for it
 _Joined  the thread of Spark's accumulators adds; the driver copies the sum in one step
 """
