@@ -185,7 +185,7 @@ class App:
         Raises BadSchedule.
         """
         interval = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return self._schedule(Every(interval), f"every {interval}")
+        return self._schedule(Every(interval))
 
     def cron(self, expression: str, *, tz: str = "UTC") -> Callable[[F], F]:
         """Call the decorated function at the times of a cron expression in a time zone; else as `every`.
@@ -193,14 +193,14 @@ class App:
         When clocks change, a fixed time that is skipped runs at the end of the gap, and one that comes twice runs once.
         Raises BadSchedule, and ImportError without cronsim.
         """
-        return self._schedule(Cron(expression, tz), f"cron {expression} {tz}")
+        return self._schedule(Cron(expression, tz))
 
-    def _schedule(self, occurrences: Occurrences, declared: str) -> Callable[[F], F]:
+    def _schedule(self, occurrences: Occurrences) -> Callable[[F], F]:
         def declare(function: F) -> F:
             name = schedule_name(function)
             if name in self.schedules:
                 raise BadSchedule(f"schedule {name}: there is one with this name already: rename a function")
-            self.schedules[name] = Schedule(name, function, occurrences, declared)
+            self.schedules[name] = Schedule(name, function, occurrences)
             return function
 
         return declare

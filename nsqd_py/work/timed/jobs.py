@@ -23,12 +23,11 @@ _FOREIGN_WAIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One declared schedule. `declared` is its interval or cron expression as it was declared."""
+    """One declared schedule."""
 
     name: str
     function: Callable[[], Any]
     occurrences: Occurrences
-    declared: str
 
 
 class Jobs:
