@@ -1085,7 +1085,7 @@ class Transport(virtual.Transport):
     def publish(self, topic: str, payload: dict[str, Any], *, is_soon: bool) -> None:
         """Store a message, deferred until its ETA. With `is_soon` it is sent soon, and dropped if no nsqd takes it.
 
-        Raises the errors of a Producer, and ImproperlyConfigured for a delay that nsqd refuses.
+        Raises ImproperlyConfigured for a delay that nsqd refuses, and otherwise as `publish` of a client does.
         """
         body = dumps(payload).encode()
         eta_s = eta_of(payload)
