@@ -108,7 +108,7 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.celery", "Pump.add", "self._run"): Work(
         ("nsqd_py.celery:Pump", "nsqd_py.celery:Source.is_cancelled", *CONSUMER)
     ),
-    Place("nsqd_py.celery", "Transport._pump", "self._made_pump.begin_to_stop"): Work(
+    Place("nsqd_py.celery", "Transport._pump", "_drop"): Work(
         ("nsqd_py.celery:Pump",)
     ),
     # ---- logs
