@@ -9,8 +9,7 @@
 
     app.publish("orders", Order(id=1), defer_s=3 * 3600)
 
-Nothing else imports this room, but the command nsq-worker and `nsqd_py.django`. The files, in the order in which a
-message meets them:
+Only the command nsq-worker and the worker of Django import this room. The files, in the order in which a message meets them:
 
 app           `App`: the handlers that were declared, and publishing
 handlers      `Handler`: one declared function, and what its calls pass to it
@@ -27,12 +26,12 @@ timed         schedules, and delays that are longer than nsqd takes
 testing       handlers without a server
 
 Threads
-App._producer  any thread makes it, and `dict.setdefault` keeps one
+App  any thread makes its producer, and `dict.setdefault` keeps one; what is declared does not change while it runs
 Running._stop_by_s  the thread that stops or waits, and its signal handlers; it only becomes earlier
 Calls  each thread that calls the handler adds and removes its messages in `_running`, each in one call of a dict; the thread that
     stops copies it in one step, and sets `_returns_all`. An answer to a message that another thread has answered is refused
 Counts  any thread that calls the handler, and that reads answers of nsqds, under its lock
-Pace._next_s  threads that call the handler, under `_changed`
+Pace  threads that call the handler, under `_changed`
 TimeLimits._running, _wakes_s, _is_closed  threads that run handlers add and remove their calls, and the thread of the limits
     removes those that are over their limit, under `_changed`: the one that removes a call answers its messages
 Collector  the thread of the consumer adds messages, its own threads take them, under `_changed`; each sets `failure` at its end

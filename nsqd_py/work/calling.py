@@ -19,6 +19,7 @@ from nsqd_py.runtime.logs.lines import LineWriter
 from nsqd_py.work.dead_letters import Store, dead_letter, describe
 from nsqd_py.work.handlers import Given, Handler, Headers
 from nsqd_py.work.middleware import Call, Middleware
+from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import (
     BatchFailed,
     DeadLetter,
@@ -148,7 +149,7 @@ class Calls:
         handler = self.handler
         given, undecodable = self._open(messages, bodies)
         try:
-            result = handler.once.apply(handler, given, self._pass) if handler.once else self._pass(given)
+            result = self._pass(given) if handler.once is None else self._apply(handler.once, given)
         except Exception as error:
             raise_merged(undecodable, len(messages), error)
             raise
@@ -221,6 +222,16 @@ class Calls:
     def _pass(self, given: Given) -> Any:
         """Call the function with what its parameters ask for."""
         return self.handler.function(**{name: given[role] for name, role in self.handler.roles.items()})
+
+    def _apply(self, once: Once, given: Given) -> Any:
+        """Do as `_pass`, in a transaction with the id of the message. A dead letter has that of its first message."""
+        message_id = given.headers.get("id", given.message.id.decode("latin-1"))
+        return once.apply(
+            f"{self.handler.topic}/{self.handler.channel}",
+            message_id,
+            given.value,
+            lambda connection: self._pass(given._replace(connection=connection)),
+        )
 
     def _open(self, messages: list[Message], bodies: list[bytes]) -> tuple[Given, dict[int, BaseException]]:
         """Return what a call passes, and the errors of messages of a batch that cannot be decoded. Raises Undecodable."""

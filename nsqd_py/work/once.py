@@ -11,13 +11,10 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.work.outcomes import Drop
-
-if TYPE_CHECKING:
-    from nsqd_py.work.handlers import Given, Handler
 
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _SQLITE_TABLE = """
@@ -71,17 +68,12 @@ class Once:
         self._table = table
         self._of_thread = threading.local()
 
-    def _row(self, handler: Handler, given: Given) -> tuple[str, str]:
-        """Return what names the message in the table. The channel: another handler of the message is another effect."""
-        if self._key is not None:
-            message_id = str(self._key(given.value))
-        else:  # a dead letter that was published again has the id of its first message in its headers
-            message_id = given.headers.get("id", given.message.id.decode("latin-1"))
-        return f"{handler.topic}/{handler.channel}", message_id
+    def apply(self, channel: str, message_id: str, value: object, call: Callable[[Any], Any]) -> Any:
+        """Return the result of `call(connection)`, whose work is committed. Raises Drop if the message was applied before.
 
-    def apply(self, handler: Handler, given: Given, call: Callable[[Given], Any]) -> Any:
-        """Return the result of the call, whose effect is committed. Raises Drop if the message was applied before."""
-        row = self._row(handler, given)
+        The channel is a part of the key: the work of another handler of the message is another effect.
+        """
+        row = channel, message_id if self._key is None else str(self._key(value))
         connection = self._own_connection()
         transaction = (
             connection.transaction() if _is_postgresql(connection) else _sqlite_transaction(connection)
@@ -91,7 +83,7 @@ class Once:
             with transaction:
                 if not connection.execute(insert.format(self._table), row).rowcount:
                     raise Drop(_APPLIED)
-                return call(given._replace(connection=connection))
+                return call(connection)
         except Drop:
             raise
         except BaseException:
@@ -140,7 +132,7 @@ def _is_postgresql(connection: Any) -> bool:
 def _sqlite_transaction(connection: Any) -> Iterator[None]:
     """Commit at the end, and roll back after an error.
 
-    By SQL: what `commit` of a connection does depends on its `autocommit` and `isolation_level`. Raises RuntimeError if the
+    By SQL: what the methods of a connection do depends on its isolation level and its autocommit mode. Raises RuntimeError if the
     transaction was ended inside.
     """
     if not connection.in_transaction:

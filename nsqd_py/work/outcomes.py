@@ -38,7 +38,7 @@ class Undecodable(NsqdError):
 
 
 class TimeLimitExceeded(NsqdError, TimeoutError):
-    """A handler ran longer than its `time_limit_s`."""
+    """A handler ran longer than its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,6 @@ class Dropped(NamedTuple):
 
 
 Outcome: TypeAlias = Finished | RequeueAfter | DeadLetter | Dropped
-FINISHED = Finished()
 
 
 def decide(error: BaseException, attempts: int, retry: Retry, chance: Callable[[], float]) -> Outcome:

@@ -31,7 +31,7 @@ from nsqd_py.work.app import App
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.handlers import Handler, handler_of
 from nsqd_py.work.middleware import Middleware
-from nsqd_py.work.outcomes import FINISHED, Finished, Outcome, RequeueAfter
+from nsqd_py.work.outcomes import Finished, Outcome, RequeueAfter
 from nsqd_py.work.pacing import Limited, TimeLimits
 from nsqd_py.work.values import encode
 
@@ -68,7 +68,7 @@ class _Delivery:
         return self.answer is None
 
     def finish_one(self, message_id: bytes) -> None:
-        self.answer = FINISHED
+        self.answer = Finished()
 
     def requeue_one(self, message_id: bytes, attempts: int, delay_s: Any, *, backoff: bool) -> None:
         self.answer = RequeueAfter(0.0 if delay_s is None else seconds_of(delay_s))
@@ -183,7 +183,7 @@ class _Caller:
             calls.handle_all(messages)
         results = []
         for each, message, delivery in zip(arrived, messages, deliveries, strict=True):
-            outcome = calls.outcomes.get(message.id) or delivery.answer or FINISHED
+            outcome = calls.outcomes.get(message.id) or delivery.answer or Finished()
             if isinstance(
                 delivery.answer, RequeueAfter
             ):  # of the handler itself, or with a delay that was cut

@@ -80,6 +80,7 @@ CALLS = (
     "nsqd_py.work:Calls",
     "nsqd_py.work:Counts",
     "nsqd_py.work:Once._of_thread",
+    "nsqd_py.work:Pace",
     "nsqd_py.work:TimeLimits._running, _wakes_s, _is_closed",
     *CONSUMER,
     *PRODUCER,
@@ -329,14 +330,15 @@ WORK: dict[Place, Work] = {
     ),
     # ---- handlers of apps
     Place("nsqd_py.work.app", "App.run", "stop"): Work(("nsqd_py.work:Running._stop_by_s", *CONSUMER)),
-    Place("nsqd_py.work.app", "App.publish_async", "self._publish"): Work(
-        ("nsqd_py.work:App._producer", *PRODUCER)
-    ),
+    Place("nsqd_py.work.app", "App.publish_async", "self._publish"): Work(("nsqd_py.work:App", *PRODUCER)),
     Place("nsqd_py.work.batches", "Collector.start", "self._work"): Work(("nsqd_py.work:Collector", *CALLS)),
     Place("nsqd_py.work.pacing", "TimeLimits.start", "self._watch"): Work(CALLS),
     Place("nsqd_py.work.running", "EventLoop.__init__", "self._run"): Work(why=OTHERS),
     Place("nsqd_py.work.running", "EventLoop.submit", "_error_of(coroutine)"): Work(CALLS),
     Place("nsqd_py.work.running", "EventLoop.close", "self._loop.stop"): Work(why=VALUES),
+    Place("nsqd_py.work.timed.jobs", "Jobs.run_async", "function"): Work(
+        why="it is a function of the program"
+    ),
     Place("nsqd_py.work.timed.scheduler", "Scheduler.start", "self._run"): Work(
         ("nsqd_py.work.timed:Scheduler", *CONSUMER, *PRODUCER)
     ),

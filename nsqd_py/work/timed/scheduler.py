@@ -98,7 +98,7 @@ class Scheduler:
         self._has_ended = False
 
     def start(self) -> None:
-        """Connect, and begin. Raises as a Consumer."""
+        """Connect, and begin. Raises as `Consumer`."""
         self._tokens = self._consumer(self._app_name, _TAKEN)
         self._tokens.pause()
         self._hearing: NonBlockingConsumer | None = None

@@ -21,7 +21,7 @@ from nsqd_py.work import (
     Running,
 )
 from nsqd_py.work.middleware import Call, OnError
-from nsqd_py.work.outcomes import FINISHED, DeadLetter
+from nsqd_py.work.outcomes import DeadLetter, Finished
 from nsqd_py.work.testing import Clock, Harness, run
 
 
@@ -72,7 +72,7 @@ def pay(order: Order, connection: sqlite3.Connection) -> None:
 def test() -> None:
     paid: int = bill(Order(id=1, paid=True))  # it is still the same function
     outcome = run(bill, Order(id=paid, paid=False), attempts=6, clock=Clock(1000))
-    assert outcome == FINISHED or isinstance(outcome, DeadLetter)
+    assert outcome == Finished() or isinstance(outcome, DeadLetter)
     with Harness(app) as harness:
         app.publish("orders", Order(id=1, paid=True), at=datetime.now(UTC))
         print([(result.handler.name, result.outcome) for result in harness.run(for_s=60)])

@@ -23,7 +23,7 @@ from nsqd_py.work import (
     Undecodable,
 )
 from nsqd_py.work.middleware import Call, DjangoConnections, OnError, OpenTelemetry, Prometheus
-from nsqd_py.work.outcomes import FINISHED, DeadLetter, Dropped, RequeueAfter
+from nsqd_py.work.outcomes import DeadLetter, Dropped, Finished, RequeueAfter
 from nsqd_py.work.testing import Clock, Harness, run
 
 RETRY = Retry(attempts=3, first_s=10, factor=2, jitter=0)
@@ -49,7 +49,7 @@ both = pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"]
 def test_a_handler_that_returns_has_finished(is_async) -> None:
     got = []
     handler = make(App(), is_async, lambda order, message: got.append((order, message.attempts)))
-    assert run(handler, {"id": 1}, attempts=2) == FINISHED
+    assert run(handler, {"id": 1}, attempts=2) == Finished()
     assert got == [({"id": 1}, 2)]
 
 
@@ -124,7 +124,7 @@ def test_a_plain_function_over_its_time_limit_has_failed() -> None:
             raise ERROR
 
     handler = make(App(), False, work, time_limit_s=5)
-    assert run(handler, {"takes_s": 4}, clock=clock) == FINISHED
+    assert run(handler, {"takes_s": 4}, clock=clock) == Finished()
     for takes_s in (6, 9):  # what it returns or raises then is of no interest
         outcome: Any = run(handler, {"takes_s": takes_s}, clock=clock)
         assert isinstance(outcome.error, TimeLimitExceeded)
@@ -143,7 +143,7 @@ def test_a_coroutine_over_its_time_limit_is_cancelled() -> None:
             ends.append(asyncio.get_running_loop().time())
 
     clock = Clock(100)
-    assert run(work, {"takes_s": 4}, clock=clock) == FINISHED
+    assert run(work, {"takes_s": 4}, clock=clock) == Finished()
     outcome: Any = run(work, {"takes_s": 60}, clock=clock)
     assert isinstance(outcome.error, TimeLimitExceeded)
     assert ends == [104, 109]
@@ -191,8 +191,8 @@ def test_headers_and_the_body_come_out_of_the_envelope() -> None:
     def work(order: dict, message: Message, headers: Headers) -> None:
         got.append((order, message.body, headers))
 
-    assert run(work, {"id": 1}, headers={"due": "7"}) == FINISHED
-    assert run(work, {"id": 2}) == FINISHED
+    assert run(work, {"id": 1}, headers={"due": "7"}) == Finished()
+    assert run(work, {"id": 2}) == Finished()
     assert got == [({"id": 1}, b'{"id":1}', {"due": "7"}), ({"id": 2}, b'{"id":2}', {})]
 
 
@@ -220,7 +220,7 @@ def test_the_failed_ones_of_a_batch_come_again(is_async) -> None:
     outcomes: list[Any] = [result.outcome for result in results]
     assert outcomes[0] == RequeueAfter(10, ERROR)
     assert isinstance(outcomes[1].error, Undecodable)
-    assert outcomes[2:5] == [FINISHED, Dropped("late"), FINISHED]
+    assert outcomes[2:5] == [Finished(), Dropped("late"), Finished()]
     assert isinstance(outcomes[5].error, IndexError)  # it has no value 2
     assert harness.dead_letters("orders")[0][0] == b"no JSON"
 
@@ -435,7 +435,7 @@ def test_a_call_has_a_span_for_each_message(is_async) -> None:
     got: list[Any] = []
     handler = make(App(), is_async, lambda order, message: got.append(order))
     publisher = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    assert run(handler, {"id": 1}, headers={"traceparent": publisher}, middleware=middleware) == FINISHED
+    assert run(handler, {"id": 1}, headers={"traceparent": publisher}, middleware=middleware) == Finished()
     assert isinstance(run(handler, b"no JSON", middleware=middleware), DeadLetter)
     first, second = spans.get_finished_spans()
     assert got == [{"id": 1}]

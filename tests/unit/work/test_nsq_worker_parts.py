@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
+
 import pytest
 
+from nsq_tools.worker.child import Link
 from nsq_tools.worker.pauses import ENOUGH_S, FIRST_S, MOST_S, RestartPause
 from nsq_tools.worker.reports import BOUNDS_S, MOST_LINE_BYTES, HandlerCounts, Lines, Report, add_counts
 from nsq_tools.worker.verdict import STUCK_S, Board, ProcessState, problems_of
@@ -96,6 +100,47 @@ def test_counts_add_up_and_those_of_an_ended_process_stay() -> None:
     assert (both.in_flight, both.connections, both.total_s) == (4, 2, 3.0)
     assert (both.durations[0], both.durations[-1], sum(both.durations)) == (10, 10, 20)
     assert sums["other"] == SOME
+
+
+def test_reports_that_the_parent_does_not_take_are_left_out_as_a_whole() -> None:
+    parent, its_end = socket.socketpair()
+    with parent, its_end:
+        its_end.settimeout(5)  # a link that waited would fail
+        link = Link(its_end)
+        for number in range(2000):
+            link.send(Report({str(number): SOME}, (), "x" * 1000))
+        parent.setblocking(False)
+        lines = Lines()
+        found = lines.feed(received(parent))
+        link.send(Report({}, (), "the end of one that has left in part"))
+        link.send(Report({}, (), "the last one"))
+        found += lines.feed(received(parent))
+        assert 10 < len(found) < 2000
+        assert [Report.decode(line).failure for line in found] == ["x" * 1000] * (len(found) - 1) + [
+            "the last one"
+        ]
+        assert [int(next(iter(Report.decode(line).handlers))) for line in found[:-1]] == list(
+            range(len(found) - 1)
+        )
+
+
+def received(sock: socket.socket) -> bytes:
+    data = b""
+    with suppress(BlockingIOError):
+        while True:
+            data += sock.recv(1 << 20)
+    return data
+
+
+def test_a_link_takes_orders_and_sees_the_end_of_the_parent() -> None:
+    parent, its_end = socket.socketpair()
+    with its_end:
+        link = Link(its_end)
+        assert link.orders() == []
+        parent.send(b'{"stop": 45.0}\n{"stop": 0}\n{"st')
+        assert link.orders() == [45.0, 0.0]
+        parent.close()
+        assert link.orders() is None
 
 
 # ---- verdicts

@@ -13,7 +13,7 @@ import pytest
 
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.work import App, Message, Once
-from nsqd_py.work.outcomes import FINISHED, Dropped, RequeueAfter
+from nsqd_py.work.outcomes import Dropped, Finished, RequeueAfter
 from nsqd_py.work.testing import run
 
 APPLIED = Dropped("it was applied before")
@@ -65,7 +65,7 @@ def kinds_of_connections() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", kinds_of_connections(), ids=str)
 def test_a_message_that_comes_twice_is_applied_once(tmp_path, kind) -> None:
     shop = Shop(tmp_path / "shop.db", connect_settings=kind)
-    assert run(shop.bill, {"amount": 5}) == FINISHED
+    assert run(shop.bill, {"amount": 5}) == Finished()
     assert run(shop.bill, {"amount": 5}, attempts=2) == APPLIED  # testing gives it the same id
     assert shop.balance == 5
     assert shop.connections == 1
@@ -77,14 +77,14 @@ def test_a_message_that_failed_is_applied_later(tmp_path) -> None:
     assert isinstance(run(shop.bill, {"amount": 5}), RequeueAfter)
     assert shop.balance == 0
     shop.fails = False
-    assert run(shop.bill, {"amount": 5}, attempts=2) == FINISHED
+    assert run(shop.bill, {"amount": 5}, attempts=2) == Finished()
     assert shop.balance == 5
 
 
 def test_the_key_is_that_of_the_publisher(tmp_path) -> None:
     shop = Shop(tmp_path / "shop.db", key=lambda order: order["id"], table="applied_orders")
-    assert run(shop.bill, {"id": "a1", "amount": 5}) == FINISHED
-    assert run(shop.bill, {"id": "a2", "amount": 5}) == FINISHED
+    assert run(shop.bill, {"id": "a1", "amount": 5}) == Finished()
+    assert run(shop.bill, {"id": "a2", "amount": 5}) == Finished()
     assert run(shop.bill, {"id": "a1", "amount": 5}) == APPLIED
     assert shop.balance == 10
     with closing(sqlite3.connect(shop.path)) as connection:
@@ -94,9 +94,9 @@ def test_the_key_is_that_of_the_publisher(tmp_path) -> None:
 
 def test_a_dead_letter_has_the_id_of_its_first_message(tmp_path) -> None:
     shop = Shop(tmp_path / "shop.db")
-    assert run(shop.bill, {"amount": 5}, headers={"id": "18ad7b5b079df000"}) == FINISHED
+    assert run(shop.bill, {"amount": 5}, headers={"id": "18ad7b5b079df000"}) == Finished()
     assert run(shop.bill, {"amount": 5}, headers={"id": "18ad7b5b079df000"}) == APPLIED
-    assert run(shop.bill, {"amount": 5}) == FINISHED
+    assert run(shop.bill, {"amount": 5}) == Finished()
 
 
 def test_handlers_of_two_channels_each_apply_a_message(tmp_path) -> None:
@@ -107,8 +107,8 @@ def test_handlers_of_two_channels_each_apply_a_message(tmp_path) -> None:
     def other(message: Message, connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE accounts SET balance = balance + 1")
 
-    assert run(shop.bill, {"amount": 5}) == FINISHED
-    assert run(other, {"amount": 5}) == FINISHED
+    assert run(shop.bill, {"amount": 5}) == Finished()
+    assert run(other, {"amount": 5}) == Finished()
     assert run(other, {"amount": 5}) == APPLIED
     assert shop.balance == 6
 
@@ -147,7 +147,7 @@ def test_a_connection_that_was_closed_is_replaced(tmp_path) -> None:
         connection.close()
 
     assert isinstance(run(closes, {}), RequeueAfter)
-    assert run(shop.bill, {"amount": 5}) == FINISHED
+    assert run(shop.bill, {"amount": 5}) == Finished()
     assert shop.connections == 2
 
 
