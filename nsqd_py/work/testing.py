@@ -23,7 +23,7 @@ from itertools import count
 from selectors import DefaultSelector, SelectorKey
 from typing import Any, NamedTuple, Self
 
-from nsqd_py.client.message import Message
+from nsqd_py.client.message import AlreadyAnswered, Message
 from nsqd_py.client.options import seconds_of
 from nsqd_py.protocol.envelope import unwrap, wrap
 from nsqd_py.protocol.names import dead_letter_topic
@@ -67,10 +67,15 @@ class _Delivery:
         return self.answer is None
 
     def finish_one(self, message_id: bytes) -> None:
-        self.answer = Finished()
+        self._answer(message_id, Finished())
 
     def requeue_one(self, message_id: bytes, attempts: int, delay_s: Any, *, backoff: bool) -> None:
-        self.answer = RequeueAfter(0.0 if delay_s is None else seconds_of(delay_s))
+        self._answer(message_id, RequeueAfter(0.0 if delay_s is None else seconds_of(delay_s)))
+
+    def _answer(self, message_id: bytes, answer: Finished | RequeueAfter) -> None:
+        if self.answer is not None:
+            raise AlreadyAnswered(f"message {message_id.decode()} was answered before")
+        self.answer = answer
 
     def touch_some(self, ids: Sequence[bytes]) -> None:
         """Do nothing: no message times out here."""

@@ -13,6 +13,7 @@ from nsqd_py.work import App, Message, Once, Retry
 from tests.support.nsqd_process import wait_until
 from tests.support.postgresql import running_postgresql
 
+psycopg = pytest.importorskip("psycopg")
 pytestmark = pytest.mark.ours
 
 COUNT = 60  # orders, each of which comes twice; for each third one, the first call fails after its work
@@ -56,7 +57,7 @@ def test_in_sqlite(shared_nsqd, address, topic, tmp_path) -> None:
     publish_twice(app, topic)
     with app.start() as running:
         wait_until(lambda: is_done(shared_nsqd, topic), what="all messages to be finished")
-        (stats,) = running.stats()
+        stats = running.stats()[0]
     app.close()
     with closing(sqlite3.connect(path)) as connection:
         assert balance_of(connection) == COUNT
@@ -64,7 +65,6 @@ def test_in_sqlite(shared_nsqd, address, topic, tmp_path) -> None:
 
 
 def test_in_postgresql_with_several_threads(shared_nsqd, address, topic, postgresql) -> None:
-    psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(postgresql) as connection:
         connection.execute("CREATE TABLE accounts (balance bigint)")
         connection.execute("INSERT INTO accounts VALUES (0)")
@@ -80,7 +80,7 @@ def test_in_postgresql_with_several_threads(shared_nsqd, address, topic, postgre
     publish_twice(app, topic)
     with app.start() as running:
         wait_until(lambda: is_done(shared_nsqd, topic), what="all messages to be finished")
-        (stats,) = running.stats()
+        stats = running.stats()[0]
     app.close()
     with psycopg.connect(postgresql) as connection:
         assert balance_of(connection) == COUNT
@@ -89,7 +89,6 @@ def test_in_postgresql_with_several_threads(shared_nsqd, address, topic, postgre
 
 
 def test_a_connection_that_postgresql_closes_is_replaced(shared_nsqd, address, topic, postgresql) -> None:
-    psycopg = pytest.importorskip("psycopg")
     app = App(nsqd_tcp_addresses=address)
     once = Once(lambda: psycopg.connect(postgresql), table="nsqd_py_replaced")
     pids = []
