@@ -30,6 +30,7 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -866,11 +867,11 @@ def _payload_of(message: Message, queue: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         pass
     info = {"exchange": "", "routing_key": queue}
-    properties = {"delivery_tag": message.id.decode(), "delivery_info": info, "body_encoding": "utf-8"}
+    properties = {"delivery_tag": message.id.decode(), "delivery_info": info, "body_encoding": "base64"}
     return {
-        "body": message.body.decode("utf-8", "replace"),
+        "body": b64encode(message.body).decode(),
         "content-type": "application/octet-stream",
-        "content-encoding": "utf-8",
+        "content-encoding": "binary",
         "headers": {},
         "properties": properties,
     }
