@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
 from nsq_spark.archive import read as archive_read
 from nsq_spark.source import history
 from nsq_spark.source.live_options import BadOffset, TopicOffset
 from nsq_spark.source.nsqds import LostMessages
 from tests.support.archived_topic import (
     ALL,
+    CHANNEL,
     SMALL_FILES,
     TOPIC,
     Place,
@@ -80,6 +85,79 @@ def test_a_hole_of_a_moment(make_nsqd: MakeNsqd, place: Place, begins: str) -> N
     again = place.reader(nsqd)
     more, _ = followed(again, again.initialOffset() if start is None else start, 30)
     assert sorted(found + more) == list(range(410))
+
+
+@contextmanager
+def two_that_share(nsqd: NsqdProcess, place: Place) -> Iterator[list[ToolProcess]]:
+    """Two nsq-to-files on a channel, each of which gets a part of its messages."""
+    nsqd.post(f"/channel/pause?topic={TOPIC}&channel={CHANNEL}")
+    source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={TOPIC}", f"--channel={CHANNEL}")
+    flags = (
+        f"--output-dir={place.directory}",
+        "--format=jsonl",
+        "--max-in-flight=2",
+        "--sync-interval=50ms",
+        "--skip-empty-files",
+    )
+    with ExitStack() as stack:
+        tools = [
+            stack.enter_context(
+                ToolProcess(
+                    "nsq_apps",
+                    "nsq_to_file",
+                    *source,
+                    *flags,
+                    f"--host-identifier={name}",
+                    log_path=place.directory.parent / f"{name}.log",
+                )
+            )
+            for name in ("first", "second")
+        ]
+
+        def have_subscribed() -> bool:
+            channel = nsqd.channel_stats(TOPIC, CHANNEL)
+            return channel is not None and channel["client_count"] == len(tools)
+
+        wait_until(have_subscribed, what="both to subscribe")
+        nsqd.post(f"/channel/unpause?topic={TOPIC}&channel={CHANNEL}")
+        yield tools
+
+
+def drain(nsqd: NsqdProcess) -> None:
+    wait_until(lambda: is_finished(nsqd), what="everything to be archived")
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_a_batch_whose_messages_are_in_two_files_of_which_one_is_not_finished(
+    make_nsqd: MakeNsqd, place: Place, is_planned: bool
+) -> None:
+    """It was planned when the log had its messages. Its tasks, or a query that is started again, wait for the other file."""
+    nsqd = make_nsqd(*SMALL_FILES)
+    nsqd.create(TOPIC, CHANNEL)
+    publish(nsqd, range(400))
+    one = place.reader(nsqd)
+    start = one.initialOffset()
+    middle = one.latestOffset(start, ReadMaxRows(10))
+    end = one.latestOffset(middle, ReadMaxRows(380))
+    found = numbers(one, partial(one.partitions, start, middle))
+    planned = one.partitions(middle, end) if is_planned else []
+
+    def read() -> list[int]:
+        again = place.reader(nsqd)
+        return numbers(again, lambda: planned if is_planned else again.partitions(middle, end))
+
+    with two_that_share(nsqd, place) as (first, second):
+        drain(nsqd)
+        assert first.stop() == 0
+        publish(nsqd, range(400, 500))
+        drain(nsqd)
+        wait_until_dropped(nsqd, 400)
+        with pytest.raises(LostMessages, match=r"nsq: \d+ messages of topic orders .*, from number 10 on"):
+            read()
+        assert second.stop() == 0
+    found += read()
+    assert found == list(range(390))
+    assert found + followed(place.reader(nsqd), end, 70)[0] == list(range(500))
 
 
 # ---- 2

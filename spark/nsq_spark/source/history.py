@@ -44,7 +44,7 @@ from nsq_spark.archive.splits import (
 )
 from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.live_options import LogKey, Position
-from nsq_spark.source.nsqds import END_OF_IDS
+from nsq_spark.source.nsqds import END_OF_IDS, Retained
 from nsq_spark.source.options import ReadOptions, split_bytes
 from nsqd_py.runtime.private_files import open_file
 
@@ -260,56 +260,112 @@ class History:
         log: LogKey,
         low: Position,
         high: Position,
-        count_at: Callable[[int], int | None],
-        ended: Sequence[Span] = (),
+        kept: Retained | None,
+        position_at: Callable[[int], Position | None],
     ) -> int:
-        """Return how many messages between two positions the archive lacks.
+        """Return how many messages between two positions the archive lacks; where that is not known, how many it may lack.
 
-        Messages are missing where the next stretch, or the end, has more messages before it than were found up to there. Where
-        the archive begins, nothing is missing, unless the number of messages before that is not known.
+        Between two positions with known numbers of messages, the archive must have as many ids. Ids are read only if messages
+        are missing in a stretch that reaches beyond the two positions. Where the archive begins, nothing is missing, unless the
+        number of messages before that is not known.
 
-        count_at  returns the number of messages that a log has up to an id, if it keeps that message
-        ended     epochs of earlier logs, which were deleted with the topic, and how many messages each had
+        kept         what the log keeps, from its earliest message on
+        position_at  returns the position of a message in the log, if it keeps that message
         """
-        lost = 0
-        reached = Position(0, None)
-        counted = self._counted(log, low, high)
-        for one in counted:
-            if low.count is not None and reached.last_id <= low.last_id < one.first_id:
-                reached = low
-            if one.first_id > low.last_id:
-                lost += _lacking(reached, one.beginning, ended)
-            reached = self._behind(log, one, low, reached)
-        if low.count is not None and reached.last_id <= low.last_id:
-            reached = low
-        if reached.last_id > high.last_id:
-            if not _lacking(reached, replace(high, count=count_at(reached.last_id)), ended):
-                return lost
-            # The log may have what is missing there.
-            behind = np.count_nonzero(self._ids(log, counted[-1]) > high.last_id)
-            reached = replace(reached, count=reached.seq - int(behind))
-        return lost + _lacking(reached, high, ended)
+        ended = kept.ended if kept else ()
+        before, after = self._before(log, low), self._after(log, high, kept, position_at)
+        between = self._beginnings(log, low.last_id, high.last_id)
+        lost = self._lost(log, [before, *between, after], ended)
+        if lost:
+            before = before if low.count is None else low
+            after = after if high.count is None else high
+            lost = self._lost(log, [before, *between, after], ended)
+        return lost
 
-    def _counted(self, log: LogKey, low: Position, high: Position) -> list[Stretch]:
-        """Return the stretches between two positions, and earlier ones where the number of messages before those is not known."""
-        found: list[Stretch] = []
+    def _beginnings(self, log: LogKey, low: int, high: int) -> list[Position]:
+        """Return the known positions at which stretches begin that have their first message between two ids."""
+        return [
+            one.beginning
+            for one in self.stretches(log)
+            if one.first_seq is not None and low < one.first_id <= high
+        ]
+
+    def _before(self, log: LogKey, low: Position) -> Position | None:
+        """Return the last known position up to `low` that is in no stretch; `low` if there is none, None if that is not known."""
+        known = self._beginnings(log, -1, low.last_id)
+        stretch = self._around(log, low)
+        if low.count is not None:
+            return stretch.beginning if stretch and stretch.first_seq is not None else low
+        if known:
+            return known[-1]
+        is_unknown = any(one.first_seq is None for one in self.stretches(log)[:1])
+        return Position() if is_unknown else None
+
+    def _after(
+        self,
+        log: LogKey,
+        high: Position,
+        kept: Retained | None,
+        position_at: Callable[[int], Position | None],
+    ) -> Position | None:
+        """Return the first known position from `high` on that is in no stretch; `high` if there is none, None if that is not
+        known.
+        """
+        stretch = self._around(log, high)
+        if stretch is None and high.count is not None:
+            return high
+        end = stretch.last_id if stretch else high.last_id
+        if stretch and (position := position_at(end)):
+            return position
+        known = self._beginnings(log, end, END_OF_IDS)[:1]
+        if kept and kept.is_empty:
+            known.append(replace(kept.first, message_id=max(end, kept.first.last_id)))
+        elif kept and kept.first.last_id >= end:
+            known.append(kept.first)
+        otherwise = None if high.count is None else high
+        return min(known, key=lambda position: position.last_id, default=otherwise)
+
+    def _around(self, log: LogKey, position: Position) -> Stretch | None:
+        """Return the stretch with messages on both sides of a position."""
         for one in self.stretches(log):
-            if one.first_id > high.last_id:
-                break
-            if one.first_id <= low.last_id and one.first_seq is not None:
-                found.clear()
-            if one.last_id > low.last_id or low.count is None:
-                found.append(one)
-        return found
+            if one.first_id <= position.last_id < one.last_id:
+                return one
+        return None
 
-    def _behind(self, log: LogKey, stretch: Stretch, low: Position, before: Position) -> Position:
-        """Return the position behind a stretch, with the number of messages up to there."""
-        count = stretch.first_seq
-        if count is None and low.count is not None and low.last_id >= stretch.first_id:
-            count = low.count - int(np.searchsorted(self._ids(log, stretch), low.last_id, "right"))
-        elif count is None:
-            count = before.seq
-        return Position(stretch.last_id, count + self._messages(log, stretch), stretch.epoch)
+    def _lost(self, log: LogKey, known: list[Position | None], ended: Sequence[Span]) -> int:
+        """Return how many messages are missing between known positions, which follow each other."""
+        there = [position for position in known if position is not None]
+        return sum(self._lacking(log, before, after, ended) for before, after in pairwise(there))
+
+    def _lacking(self, log: LogKey, before: Position, after: Position, ended: Sequence[Span]) -> int:
+        """Return how many messages are missing between two known positions.
+
+        ended  epochs of earlier logs, which were deleted with the topic, and how many messages each had
+        """
+        is_another = None not in (before.epoch, after.epoch) and before.epoch != after.epoch
+        if not is_another:
+            return max(0, after.seq - before.seq - self._archived(log, before, after))
+        assert before.epoch is not None and after.epoch is not None
+        left = {epoch: count for epoch, count in ended if before.epoch <= epoch < after.epoch}
+        if before.epoch not in left:
+            return max(0, sum(left.values()) + after.seq - self._archived(log, before, after, before.epoch))
+        left[before.epoch] = max(0, left[before.epoch] - before.seq)
+        return max(0, sum(left.values()) + after.seq - self._archived(log, before, after))
+
+    def _archived(self, log: LogKey, low: Position, high: Position, but_epoch: int | None = None) -> int:
+        """Return how many ids there are between two positions, without those of an epoch."""
+        found = 0
+        for one in self.stretches(log):
+            if one.first_id > high.last_id or one.last_id <= low.last_id:
+                continue
+            if but_epoch is not None and one.epoch == but_epoch:
+                continue
+            if one.first_id > low.last_id and one.last_id <= high.last_id:
+                found += self._messages(log, one)
+            else:
+                ids = self._ids(log, one)
+                found += int(np.count_nonzero(_are_within(ids, low.last_id, high.last_id)))
+        return found
 
     def _messages(self, log: LogKey, stretch: Stretch) -> int:
         """Return how many messages a stretch has, without those that are there twice."""
@@ -359,19 +415,6 @@ class History:
         for window, splits in _windows(mixed, bounds, _SPLITS_OF_WINDOW * target_bytes):
             found.append(HistoryPartition(self._options, columns, splits, window, may_repeat=True))
         return found
-
-
-def _lacking(reached: Position, position: Position, ended: Sequence[Span]) -> int:
-    """Return how many messages are too few up to a position where it is known how many there should be."""
-    if position.count is None:
-        return 0
-    # The topic was created again.
-    if reached.epoch is not None and position.epoch is not None and reached.epoch != position.epoch:
-        left = {epoch: count for epoch, count in ended if reached.epoch <= epoch < position.epoch}
-        if reached.epoch in left:
-            left[reached.epoch] = max(0, left[reached.epoch] - reached.seq)
-        return sum(left.values()) + position.count
-    return 0 if reached.count is None else max(0, position.count - reached.count)
 
 
 def _merged(stretches: list[Stretch]) -> list[Stretch]:

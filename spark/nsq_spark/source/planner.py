@@ -281,22 +281,23 @@ class Planner:
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
         """Report messages between two positions that the archive does not have, after listing new files."""
-        ended = self._there[log].ended if log in self._there else ()
+        kept = self._there.get(log)
         for _ in range(2):
-            lost = self._archive.missing(log, low, high, partial(self._count_at, log), ended)
+            lost = self._archive.missing(log, low, high, kept, partial(self._position_at, log))
             if not lost:
                 return
             self._archive.forget()
         report_loss(self.options, log, low, lost)
 
-    def _count_at(self, log: LogKey, message_id: int) -> int | None:
-        """Return how many messages a log has up to an id; None if it does not keep that message."""
+    def _position_at(self, log: LogKey, message_id: int) -> Position | None:
+        """Return the position behind a message; None if the log does not keep that message."""
         retained = self._there.get(log)
         if retained is None or retained.is_empty or message_id <= retained.first.last_id:
             return None
         answer = self.topics.read(log, id=message_id)
-        # It may have been dropped by now.
-        return answer.first.count if answer.first.seq > answer.earliest_seq else None
+        if answer.first.seq <= answer.earliest_seq:  # it was dropped since then
+            return None
+        return replace(answer.first, message_id=message_id)
 
     # ---- whose the messages in the archive are
 
