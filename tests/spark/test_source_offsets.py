@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -287,6 +288,47 @@ def times(place: Place, nsqd: NsqdProcess) -> list[tuple[bytes, int]]:
         for batch in batches
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     ]
+
+
+def test_a_start_before_the_beginning_of_the_archive(
+    make_nsqd: MakeNsqd, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is not there is a WARNING for a time, as for the earliest message, and an error behind a message."""
+    nsqd = make_nsqd(*SMALL_FILES)
+    nsqd.create(TOPIC, CHANNEL)
+    since = str(time.time_ns() - 10**9)
+    publish(nsqd, range(200))
+    one = place.reader(nsqd)
+    position = one.latestOffset(one.initialOffset(), ReadMaxRows(100))["topics"][TOPIC][address(nsqd)]
+    assert position["count"] == 100
+    nsqd.post(f"/channel/empty?topic={TOPIC}&channel={CHANNEL}")
+    publish(nsqd, range(200, 400))
+    place.archive(nsqd, "--format=framed")
+    wait_until_dropped(nsqd, 300)
+    with caplog.at_level(logging.WARNING):
+        assert place.table(nsqd, startingOffsets=since) == list(range(200, 400))
+    assert "it does not have the first 200 messages" in caplog.text
+    by_id = {"startingOffsets": json.dumps({TOPIC: {address(nsqd): position["id"]}})}
+    text = f"up to 200 messages of topic orders on {address(nsqd)}, behind message {position['id']}"
+    for begin in place.reader(nsqd, **by_id).initialOffset, lambda: place.table(nsqd, **by_id):
+        with pytest.raises(LostMessages, match=text):
+            begin()
+    assert place.table(nsqd, **by_id, failOnDataLoss="false") == list(range(200, 400))
+
+
+def test_a_start_at_the_end_of_a_log_without_messages(make_nsqd: MakeNsqd, place: Place) -> None:
+    """Nothing is missing behind its last message, and the archive has nothing."""
+    nsqd = make_nsqd("--max-bytes-per-file=1000")
+    nsqd.create(TOPIC, CHANNEL)
+    publish(nsqd, range(20))
+    one = place.reader(nsqd)
+    last = one.latestOffset(one.initialOffset(), ALL)["topics"][TOPIC][address(nsqd)]
+    nsqd.post(f"/channel/empty?topic={TOPIC}&channel={CHANNEL}")
+    wait_until_dropped(nsqd, 20)
+    by_id = place.reader(nsqd, startingOffsets=json.dumps({TOPIC: {address(nsqd): last["id"]}}))
+    start = by_id.initialOffset()
+    publish(nsqd, range(20, 30))
+    assert followed(by_id, start)[0] == list(range(20, 30))
 
 
 # ---- 4

@@ -318,8 +318,9 @@ class History:
         if stretch and (position := position_at(end)):
             return position
         known = self._beginnings(log, end, END_OF_IDS)[:1]
-        if kept and kept.is_empty:
-            known.append(replace(kept.first, message_id=max(end, kept.first.last_id)))
+        if kept and kept.is_empty:  # all that is archived is before its end
+            newest = self.end(log) or high
+            known.append(replace(kept.first, message_id=max(end, newest.last_id, kept.first.last_id)))
         elif kept and kept.first.last_id >= end:
             known.append(kept.first)
         otherwise = None if high.count is None else high
@@ -491,11 +492,11 @@ class _KnownFiles:
         )
 
     def _others(
-        self, paths: list[str], positions: Mapping[tuple[str, str, int], int | None]
+        self, paths: list[str], positions: Mapping[tuple[str, str, int], NsqdPart]
     ) -> Iterator[ArchivedFile]:
         """Yield files that no manifest describes.
 
-        positions  the numbers of messages before some in the logs, by topic, nsqd and id: from lines of a manifest about files
+        positions  parts with the positions of their first messages, by topic, nsqd and id: from lines of a manifest about files
                 that a table has rewritten. What OPTIMIZE writes begins where one of these did.
         """
         options = self._options
@@ -513,10 +514,10 @@ class _KnownFiles:
                 )
                 report_s = time.monotonic() + _REPORT_EVERY_S
             parts = self._read[key]
-            placed = [
-                (topic, part._replace(first_seq=positions.get((topic, part.nsqd, part.first_id))))
-                for topic, part in parts
-            ]
+            placed = []
+            for topic, part in parts:
+                before = positions.get((topic, part.nsqd, part.first_id), part)
+                placed.append((topic, part._replace(epoch=before.epoch, first_seq=before.first_seq)))
             yield self._file(info, placed)
 
     def _remember(self, key: str, info: FileInfo) -> None:
