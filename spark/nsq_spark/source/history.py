@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
@@ -63,6 +63,21 @@ class ArchivedFile(NamedTuple):
 
     info: FileInfo
     parts: list[tuple[LogKey, NsqdPart]]
+
+
+# A topic and nsqd as the archive names these, and the epoch of the log, if it is known.
+Source: TypeAlias = tuple[LogKey, int | None]
+
+
+class Owner(NamedTuple):
+    """The log of the messages of a name in a file, with ids up to one and above the one before; see `_owners_in`."""
+
+    log: LogKey
+    last_id: int
+
+
+# Of the names in a file.
+Owners: TypeAlias = Mapping[LogKey, list[Owner]]
 
 
 class Stretch(NamedTuple):
@@ -116,9 +131,15 @@ class Bounds(NamedTuple):
 
 @dataclass(repr=False)
 class HistoryPartition(ArchivePartition):
-    """Messages within bounds, by topic and nsqd as the archive names this; each once if they may be repeated."""
+    """Messages within bounds, by log; each once if they may be repeated.
+
+    owners    of topics and nsqds, as the archive names these
+    of_files  of those files in which a name belongs to another log than in the newest file
+    """
 
     bounds: Mapping[LogKey, Bounds] = field(default_factory=dict)
+    owners: Owners = field(default_factory=dict)
+    of_files: Mapping[str, Owners] = field(default_factory=dict)
     may_repeat: bool = False
 
     def chooser(self) -> Callable[[Chunk], Chunk]:
@@ -126,13 +147,16 @@ class HistoryPartition(ArchivePartition):
 
         def chosen(chunk: Chunk) -> Chunk:
             mask = np.zeros(chunk.count, dtype=bool)
+            owners = self.of_files.get(chunk.file, self.owners)
             for nsqd, rows, ids in _by_nsqd(chunk):
-                if bounds := self.bounds.get(LogKey(chunk.topic, nsqd)):
-                    requested = _are_within(ids, bounds.low, bounds.high)
-                    if self.may_repeat:
-                        requested &= _are_new(ids, seen[bounds.log])
-                        seen[bounds.log] = np.append(seen[bounds.log], ids[requested])
-                    mask[rows] = requested
+                requested = np.zeros(len(ids), dtype=bool)
+                for log, owned in _by_owner(ids, owners.get(LogKey(chunk.topic, nsqd), [])):
+                    if bounds := self.bounds.get(log):
+                        requested |= owned & _are_within(ids, bounds.low, bounds.high)
+                        if self.may_repeat:
+                            requested &= ~owned | _are_new(ids, seen[log])
+                            seen[log] = np.append(seen[log], ids[owned & requested])
+                mask[rows] = requested
             return chunk.filter(mask)
 
         return chosen
@@ -141,7 +165,7 @@ class HistoryPartition(ArchivePartition):
 class History:
     """The contents of an archive, by log. It is listed when that is needed, once in some minutes, or after `forget`.
 
-    owners_of      returns the logs of topics and nsqds of the archive, by the last messages of each
+    owners_of      returns the logs of topics and nsqds of the archive, by the last messages of each in each epoch
     remembered_at  where it is retained what files have that no manifest describes; "" for nowhere
     waits          True if the archive need not be there yet
 
@@ -151,7 +175,7 @@ class History:
     def __init__(
         self,
         options: ReadOptions,
-        owners_of: Callable[[Mapping[LogKey, NsqdPart]], Mapping[LogKey, LogKey]],
+        owners_of: Callable[[list[tuple[LogKey, NsqdPart]]], Mapping[Source, LogKey]],
         remembered_at: str = "",
         *,
         waits: bool = False,
@@ -163,7 +187,7 @@ class History:
         self._is_awaited = False
         self._listed_s = 0.0
         self._files: list[ArchivedFile] = []
-        self._owners: Mapping[LogKey, LogKey] = {}
+        self._owners: Mapping[Source, LogKey] = {}
         self._stretches: dict[LogKey, list[Stretch]] | None = None
         self._last_ids: dict[LogKey, tuple[Stretch, Numbers]] = {}
         self._distinct: dict[tuple[LogKey, Stretch], int] = {}
@@ -193,12 +217,13 @@ class History:
         self._is_awaited = False
         self._listed_s = time.monotonic()
         parts = [named for file in self._files for named in file.parts]
-        # The last of each name.
-        self._owners = self._owners_of(dict(sorted(parts, key=lambda named: named[1].last_id)))
+        parts.sort(key=lambda named: named[1].last_id)
+        newest = {(name, part.epoch): (name, part) for name, part in parts}
+        self._owners = self._owners_of(list(newest.values()))
         found: dict[LogKey, list[Stretch]] = defaultdict(list)
         for number, file in enumerate(self._files):
             for name, part in file.parts:
-                found[self._owners[name]].append(Stretch(*part[1:], frozenset((number,))))
+                found[self._owners[name, part.epoch]].append(Stretch(*part[1:], frozenset((number,))))
         self._stretches = {log: _merged(stretches) for log, stretches in found.items()}
         self._last_ids.clear()  # the numbers of files are other ones
         self._distinct.clear()
@@ -380,13 +405,37 @@ class History:
         """Return the ids of a stretch in order, each once."""
         known, ids = self._last_ids.get(log, (None, _NO_IDS))
         if known != stretch:
-            infos = [self._files[number].info for number in sorted(stretch.files)]
-            by_name = _ids_in(infos, self._options, self._options.requested)
-            found = [ids for name, ids in by_name.items() if self._owners.get(name) == log]
-            ids = np.unique(np.concatenate([_NO_IDS, *found]))
+            found = [self._ids_of_file(log, self._files[number]) for number in sorted(stretch.files)]
+            ids = np.unique(np.concatenate(found))
             ids = ids[_are_within(ids, stretch.first_id - 1, stretch.last_id)]
             self._last_ids[log] = stretch, ids
         return ids
+
+    def _ids_of_file(self, log: LogKey, file: ArchivedFile) -> Numbers:
+        owners = self._owners_in(file)
+        found = [_NO_IDS]
+        for name, ids in _ids_in([file.info], self._options, self._options.requested).items():
+            found += [ids[owned] for owner, owned in _by_owner(ids, owners.get(name, [])) if owner == log]
+        return np.concatenate(found)
+
+    def _owners_in(self, file: ArchivedFile) -> Owners:
+        """Return the logs of the names in a file. An address may have been that of several nsqds, one after the other."""
+        found: dict[LogKey, list[Owner]] = {}
+        for name, part in sorted(file.parts, key=lambda named: named[1].first_id):
+            log = self._owners[name, part.epoch]
+            owners = found.setdefault(name, [])
+            last_id = part.last_id
+            if owners and owners[-1].log == log:
+                last_id = max(last_id, owners.pop().last_id)
+            elif owners and owners[-1].last_id >= part.first_id:
+                raise ArchiveError(
+                    f"nsq: {file.info.path} has messages of topic {name.topic} of two nsqds that had the address {name.nsqd} in "
+                    "turn, and their ids do not say which message is of which: nsq-to-file must begin another file then"
+                )
+            owners.append(Owner(log, last_id))
+        return {
+            name: [*owners[:-1], owners[-1]._replace(last_id=END_OF_IDS)] for name, owners in found.items()
+        }
 
     # ---- what tasks read
 
@@ -394,14 +443,17 @@ class History:
         """Return the partitions that read messages of logs with ids above the first and up to the second."""
         stretches = chain.from_iterable(map(self.stretches, requested))
         inexact: set[int] = set().union(*(one.files for one in stretches if not one.is_exact))
-        bounds = {
-            name: Bounds(log, *requested[log]) for name, log in self._owners.items() if log in requested
-        }
+        bounds = {log: Bounds(log, *span) for log, span in requested.items()}
+        owners = {name: [Owner(log, END_OF_IDS)] for (name, _), log in self._owners.items()}
+        of_files: dict[str, Owners] = {}
         single: list[FileInfo] = []
         mixed: list[ArchivedFile] = []
         for number, file in enumerate(self._files):
-            if not any(name in bounds and bounds[name].overlap(part) for name, part in file.parts):
+            if not self._has_some(file, bounds):
                 continue
+            of_file = self._owners_in(file)
+            if any(owners[name] != found_owners for name, found_owners in of_file.items()):
+                of_files[file.info.path] = of_file
             if number in inexact:
                 mixed.append(file)
             else:
@@ -411,11 +463,43 @@ class History:
         )
         groups = pack(plan_splits(single, target_bytes), target_bytes)
         found: list[InputPartition] = [
-            HistoryPartition(self._options, columns, group, bounds) for group in groups
+            HistoryPartition(self._options, columns, group, bounds, owners, of_files) for group in groups
         ]
-        for window, splits in _windows(mixed, bounds, _SPLITS_OF_WINDOW * target_bytes):
-            found.append(HistoryPartition(self._options, columns, splits, window, may_repeat=True))
+        for window, splits in self._windows(mixed, bounds, _SPLITS_OF_WINDOW * target_bytes):
+            found.append(
+                HistoryPartition(self._options, columns, splits, window, owners, of_files, may_repeat=True)
+            )
         return found
+
+    def _has_some(self, file: ArchivedFile, bounds: Mapping[LogKey, Bounds]) -> bool:
+        """True if a file may have messages within bounds."""
+        for name, part in file.parts:
+            of_log = bounds.get(self._owners[name, part.epoch])
+            if of_log and of_log.overlap(part):
+                return True
+        return False
+
+    def _windows(
+        self, files: list[ArchivedFile], bounds: Mapping[LogKey, Bounds], target_bytes: int
+    ) -> Iterator[tuple[dict[LogKey, Bounds], list[Split]]]:
+        """Yield bounds that follow each other, and the splits of the files that reach into them."""
+        cuts = [0]
+        size_bytes = reached = 0
+        for file in sorted(files, key=lambda file: min(part.first_id for _, part in file.parts)):
+            size_bytes += file.info.size_bytes
+            last_ids = (part.last_id for name, part in file.parts if self._owners[name, part.epoch] in bounds)
+            reached = max(reached, *last_ids)
+            if size_bytes >= target_bytes:
+                cuts.append(reached)
+                size_bytes = 0
+        for low, high in pairwise([*cuts, END_OF_IDS]):
+            window = {
+                log: each.within(low, high)
+                for log, each in bounds.items()
+                if each.low < high and each.high > low
+            }
+            inside = [file.info for file in files if self._has_some(file, window)]
+            yield window, plan_splits(inside, END_OF_IDS)
 
 
 def _merged(stretches: list[Stretch]) -> list[Stretch]:
@@ -426,32 +510,6 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
         else:
             found.append(one)
     return found
-
-
-def _windows(
-    files: list[ArchivedFile], bounds: Mapping[LogKey, Bounds], target_bytes: int
-) -> Iterator[tuple[dict[LogKey, Bounds], list[Split]]]:
-    """Yield bounds that follow each other, and the splits of the files that reach into them."""
-    cuts = [0]
-    size_bytes = reached = 0
-    for file in sorted(files, key=lambda file: min(part.first_id for _, part in file.parts)):
-        size_bytes += file.info.size_bytes
-        reached = max(reached, *(part.last_id for name, part in file.parts if name in bounds))
-        if size_bytes >= target_bytes:
-            cuts.append(reached)
-            size_bytes = 0
-    for low, high in pairwise([*cuts, END_OF_IDS]):
-        window = {
-            name: each.within(low, high)
-            for name, each in bounds.items()
-            if each.low < high and each.high > low
-        }
-        inside = [
-            file.info
-            for file in files
-            if any(name in window and window[name].overlap(part) for name, part in file.parts)
-        ]
-        yield window, plan_splits(inside, END_OF_IDS)
 
 
 # ---- what files have
@@ -544,6 +602,14 @@ def _ids_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) -
             for nsqd, _, ids in _by_nsqd(chunk):
                 found[LogKey(chunk.topic, nsqd)].append(ids)
     return {name: np.concatenate(pieces) for name, pieces in found.items()}
+
+
+def _by_owner(ids: Numbers, owners: list[Owner]) -> Iterator[tuple[LogKey, Any]]:
+    """Yield the logs that ids belong to, and masks of these."""
+    low = -1
+    for log, last_id in owners:
+        yield log, _are_within(ids, low, last_id)
+        low = last_id
 
 
 def _are_within(ids: Numbers, low: int, high: int) -> Any:

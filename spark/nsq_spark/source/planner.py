@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.sidecars import NsqdPart
 from nsq_spark.archive.splits import ArchiveError, Names, Span
-from nsq_spark.source.history import History
+from nsq_spark.source.history import History, Source
 from nsq_spark.source.live_options import (
     EARLIEST,
     LATEST,
@@ -363,19 +363,21 @@ class Planner:
     def _know(self, positions: Positions) -> None:
         self._epochs |= {(log.topic, position.epoch): log for log, position in positions.items()}
 
-    def _owners(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
-        """Return the log of each topic and nsqd in the archive, itself if it is gone. Raises ArchiveError if it may be down."""
+    def _owners(self, newest: list[tuple[LogKey, NsqdPart]]) -> dict[Source, LogKey]:
+        """Return the log of each topic, nsqd and epoch in the archive, itself if it is gone. Raises ArchiveError if it may be
+        down.
+        """
         return with_retries(partial(self._owners_now, newest), self.options.give_up_after_s)
 
-    def _owners_now(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
+    def _owners_now(self, newest: list[tuple[LogKey, NsqdPart]]) -> dict[Source, LogKey]:
         nsqds, failures = self.topics.by_tcp_address()
-        found = {}
-        for name, part in newest.items():
-            log = (
-                LogKey(name.topic, nsqds[name.nsqd])
-                if name.nsqd in nsqds
-                else self._log_with(name.topic, part)
-            )
+        found: dict[Source, LogKey] = {}
+        for name, part in newest:
+            log = self._log_of_epoch(name.topic, part.epoch)
+            if log is None and name.nsqd in nsqds:
+                log = LogKey(name.topic, nsqds[name.nsqd])
+            elif log is None:
+                log = self._log_with(name.topic, part)
             if log is None and failures:
                 raise failures[0]
             if log is None and not self.options.gone & {name.nsqd, "*"}:
@@ -383,22 +385,33 @@ class Planner:
                     f"nsq: the archive has messages of topic {name.topic} of nsqd {name.nsqd}, which is not there; if it will "
                     "not return, name it in the option goneNsqds"
                 )
-            found[name] = log or name
+            found[name, part.epoch] = log or name
         return found
 
-    def _log_with(self, topic: str, part: NsqdPart) -> LogKey | None:
-        """Return the log that has a message, under whatever name the archive knows its nsqd: one of now, or of the query."""
+    def _log_of_epoch(self, topic: str, epoch: int | None) -> LogKey | None:
+        """Return the log that has an epoch, or had it before its topic was deleted, whatever the address of its nsqd was."""
+        if epoch is None:
+            return None
         for log, retained in self._there.items():
-            if log.topic == topic and part.epoch == retained.end.epoch:
+            if log.topic == topic and epoch in (retained.end.epoch, *dict(retained.ended)):
                 return log
-        if part.epoch is not None and (left := self._epochs.get((topic, part.epoch))):
-            return left
+        return self._epochs.get((topic, epoch))
+
+    def _log_with(self, topic: str, part: NsqdPart) -> LogKey | None:
+        """Return the log that has a message, under whatever name the archive knows its nsqd."""
         for log in self._there:
             if log.topic == topic:
                 before = self.topics.read(log, id=part.last_id - 1)
                 if not before.is_empty and before.first.message_id == part.last_id - 1:
                     return log
         return None
+
+    def _now_named(self, log: LogKey, high: Position) -> LogKey:
+        """Return a log under the name that its nsqd has now."""
+        for other, retained in self._there.items():
+            if other.topic == log.topic and high.epoch == retained.end.epoch:
+                return other
+        return log
 
     # ---- what tasks read
 
@@ -411,6 +424,7 @@ class Planner:
             low = end.begins.get(log) or start.ends.get(log, Position())
             if not low.is_before(high):
                 continue
+            log = self._now_named(log, high)
             is_waited_for = log in self.topics.silent and high.count is not None  # by its task
             archived = None if is_waited_for else self._archived_up_to(log, low, there)
             if archived is not None:
