@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from nsq_spark.archive import read as archive_read
 from nsq_spark.source import history
+from nsq_spark.source.live import LiveReader
 from nsq_spark.source.live_options import BadOffset, TopicOffset
 from nsq_spark.source.nsqds import LostMessages
 from tests.support.archived_topic import (
@@ -159,6 +160,45 @@ def test_a_batch_whose_messages_are_in_two_files_of_which_one_is_not_finished(
     found += read()
     assert found == list(range(390))
     assert found + followed(place.reader(nsqd), end, 70)[0] == list(range(500))
+
+
+@pytest.mark.parametrize("most", [None, 30])
+def test_what_the_archive_lacks_of_messages_that_the_query_has_read(
+    make_nsqd: MakeNsqd, place: Place, most: int | None
+) -> None:
+    """The file of one of two nsq-to-files is lost. The other one has all that follows, and a part of what was before."""
+    nsqd = make_nsqd(*SMALL_FILES)
+    nsqd.create(TOPIC, CHANNEL)
+    publish(nsqd, range(200))
+    one = place.reader(nsqd)
+    found, start = followed(one, one.initialOffset())
+    with two_that_share(nsqd, place) as (first, second):
+        drain(nsqd)
+        assert second.stop() == 0
+        nsqd.post(f"/channel/pause?topic={TOPIC}&channel={CHANNEL}")
+        publish(nsqd, range(200, 300))
+        more, start = followed(one, start)
+        nsqd.post(f"/channel/unpause?topic={TOPIC}&channel={CHANNEL}")
+        publish(nsqd, range(300, 400))
+        drain(nsqd)
+        assert first.stop() == 0
+    (lost,) = (path for path in place.files() if ".second." in path.name)
+    lost.unlink()
+    with place.archiving(nsqd):
+        publish(nsqd, range(400, 520))
+    wait_until_dropped(nsqd, 410)
+    rest, end = [], start
+    while batch := one_batch(place.reader(nsqd), end, most):
+        rest += batch[0]
+        end = batch[1]
+    assert found + more + rest == list(range(520))
+
+
+def one_batch(
+    one: LiveReader, start: dict[str, Any], most: int | None
+) -> tuple[list[int], dict[str, Any]] | None:
+    end = one.latestOffset(start, ALL if most is None else ReadMaxRows(most))
+    return None if end == start else (numbers(one, partial(one.partitions, start, end)), end)
 
 
 # ---- 2

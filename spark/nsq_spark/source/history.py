@@ -258,10 +258,13 @@ class History:
                 found += one.messages
         return found
 
-    def take(self, log: LogKey, low: Position, high: int, most: int) -> Position:
+    def take(self, log: LogKey, low: Position, high: int, most: int, *, is_complete: bool) -> Position:
         """Return the position behind the first `most` messages after `low` and up to the id `high`.
 
         Ids are read only of the stretch in which that position is.
+
+        is_complete  no message is missing between the two, so that the number of messages before the position is known if it is
+                known before `low`, or where a stretch begins
         """
         position = low
         for one in self.stretches(log):
@@ -269,16 +272,19 @@ class History:
                 continue
             if one.first_id > high or not most:
                 break
-            if one.first_id > position.last_id and one.last_id <= high and one.messages <= most:
-                position = one.end
+            count = one.first_seq
+            if one.first_id <= position.last_id:
+                count = position.count if position.epoch == one.epoch else None
+            elif one.last_id <= high and one.messages <= most:
+                position = replace(one.end, count=None if count is None else count + self._messages(log, one))
                 most -= one.messages
                 continue
             ids = self._ids(log, one)
             taken = ids[_are_within(ids, position.last_id, high)][:most]
             if len(taken):
-                position = Position(int(taken[-1]), None, one.epoch)
+                position = Position(int(taken[-1]), None if count is None else count + len(taken), one.epoch)
                 most -= len(taken)
-        return position
+        return position if is_complete else replace(position, count=None)
 
     def missing(
         self,

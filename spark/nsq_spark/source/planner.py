@@ -72,6 +72,7 @@ class Planner:
         self._columns = columns
         self._there: Answers = {}
         self._epochs: dict[tuple[str, int | None], LogKey] = {}
+        self._incomplete: set[LogKey] = set()  # archives of these lack messages, as of the last check
 
     def retained(self, known: Positions | None = None, *, of_all: bool) -> Answers:
         """Return what each log keeps; see `LiveTopics.retained`."""
@@ -213,6 +214,7 @@ class Planner:
         begins = self._begins(before, there)
         lows = {log: low for log, low in {**before.ends, **begins}.items() if log not in self.topics.silent}
         highs = self._archived(lows, there)
+        complete = {log for log, high in highs.items() if high.count is not None} - self._incomplete
         ends = dict(before.ends)
         archived: Counts = {}
         waiting: Counts = {}
@@ -226,7 +228,9 @@ class Planner:
             begin = highs.get(log, low)
             of_log = taken[log] - archived[log]
             if of_log < 0:
-                ends[log] = self._archive.take(log, low, begin.last_id, taken[log])
+                ends[log] = self._archive.take(
+                    log, low, begin.last_id, taken[log], is_complete=log in complete
+                )
             elif taken[log] < waiting[log]:
                 ends[log] = self.topics.read(log, seq=begin.seq + of_log).first if of_log else begin
         left = {log: count - taken[log] for log, count in waiting.items()}
@@ -340,18 +344,25 @@ class Planner:
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
         """Report messages between two positions that the archive does not have, after listing new files."""
-        kept = self._there.get(log)
+        self._incomplete.discard(log)
         for _ in range(2):
-            lost = self._archive.missing(log, low, high, kept, partial(self._position_at, log))
+            lost = self._missing(log, low, high)
             if not lost:
                 return
             self._archive.forget()
+        self._incomplete.add(log)
         report_loss(self.options, log, low, lost)
+
+    def _missing(self, log: LogKey, low: Position, high: Position) -> int:
+        """Return how many messages between two positions the archive lacks, or may lack."""
+        return self._archive.missing(log, low, high, self._there.get(log), partial(self._position_at, log))
 
     def _position_at(self, log: LogKey, message_id: int) -> Position | None:
         """Return the position behind a message; None if the log does not keep that message."""
         retained = self._there.get(log)
-        if retained is None or retained.is_empty or message_id <= retained.first.last_id:
+        if retained is None or log in self.topics.silent:
+            return None
+        if retained.is_empty or message_id <= retained.first.last_id:
             return None
         answer = self.topics.read(log, id=message_id)
         if answer.first.seq <= answer.earliest_seq:  # it was dropped since then
@@ -425,8 +436,7 @@ class Planner:
             if not low.is_before(high):
                 continue
             log = self._now_named(log, high)
-            is_waited_for = log in self.topics.silent and high.count is not None  # by its task
-            archived = None if is_waited_for else self._archived_up_to(log, low, there)
+            archived = None if self._is_waited_for(log, low, high) else self._archived_up_to(log, low, there)
             if archived is not None:
                 archived = min(archived, high, key=_by_id)
                 self._check(log, low, archived)
@@ -444,6 +454,13 @@ class Planner:
                 for part in self._cut(log, *whole, each)
             ]
         return found
+
+    def _is_waited_for(self, log: LogKey, low: Position, high: Position) -> bool:
+        """True if an nsqd that does not answer has messages which the archive lacks: the task waits for it."""
+        if log not in self.topics.silent or high.count is None:
+            return False
+        end = self.history.end(log) if self.history else None
+        return end is None or end.is_before(high) or bool(self._missing(log, low, high))
 
     def archived(self, log: LogKey, low: Position, high: Position) -> list[InputPartition]:
         """Return what reads messages that a log has dropped since they were planned."""
