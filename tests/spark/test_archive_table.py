@@ -97,6 +97,12 @@ def chosen(path: Path, names: list[str] = NINE, **options: str) -> tuple[dict[Ch
     return by_spark, [Path(info.path).name for info in ours]
 
 
+def test_spark_does_not_read_a_file_whose_name_has_a_host_for_a_topic(tmp_path: Path) -> None:
+    table = pa.table({"body": [b"1"], "nsqd": ["h:4150"]})
+    pq.write_table(table, tmp_path / "vm-000000.parquet")
+    assert chosen(tmp_path) == ({}, ["vm-000000.parquet"])
+
+
 def by_us(spark: Any, path: Path, **options: object) -> list[Any]:
     frame = spark.read.format("nsq").options(**options).load(str(path)).drop("position")
     return sorted(map(tuple, frame.collect()), key=repr)

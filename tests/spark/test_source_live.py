@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
+import shutil
 import threading
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +28,7 @@ from nsq_spark.source.live import LiveBatchReader, LiveReader
 from nsq_spark.source.live_options import live_options, stream_of
 from nsq_spark.source.nsqds import LostMessages
 from nsq_spark.source.options import BadOption
+from tests.support.archived_topic import wait_until_dropped
 from tests.support.certificates import make_certificates
 from tests.support.hostile_answers import answering
 from tests.support.ledger import compare
@@ -113,6 +117,100 @@ def test_an_interrupted_batch_is_read_again_as_it_was(nsqd: NsqdProcess) -> None
     again = reader(nsqd)  # which knows nothing
     assert numbers(again, start, end) == list(range(20))
     assert followed(again, end) == [list(range(20, 40))]
+
+
+def test_a_start_behind_a_message_that_was_dropped(
+    make_nsqd: MakeNsqd, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is lost as by number, but nsqd does not know how many messages were behind an id."""
+    nsqd = make_nsqd("--max-bytes-per-file=2000")
+    nsqd.create(TOPIC, "c")
+    since = str(time.time_ns() - 10**9)
+    publish(nsqd, range(100))
+    one = reader(nsqd)
+    middle = one.latestOffset(one.initialOffset(), ReadMaxRows(50))["topics"][TOPIC][address(nsqd)]["id"]
+    nsqd.post(f"/channel/empty?topic={TOPIC}&channel=c")
+    wait_until_dropped(nsqd, 100)
+    publish(nsqd, range(100, 120))
+    behind_middle = {"startingOffsets": json.dumps({address(nsqd): middle})}
+    text = f"up to 100 messages of topic orders on {address(nsqd)}, behind message {middle}"
+    with pytest.raises(LostMessages, match=text):
+        reader(nsqd, **behind_middle).initialOffset()
+    lax = reader(nsqd, **behind_middle, failOnDataLoss="false")
+    assert followed(lax, lax.initialOffset()) == [list(range(100, 120))]
+    with caplog.at_level(logging.WARNING):
+        by_time = reader(nsqd, startingOffsets=since)
+        assert followed(by_time, by_time.initialOffset()) == [list(range(100, 120))]
+    assert "begins later than the topic: it does not have the first 100 messages" in caplog.text
+    last = lax.latestOffset(lax.initialOffset(), ALL)["topics"][TOPIC][address(nsqd)]["id"]
+    nsqd.post(f"/channel/empty?topic={TOPIC}&channel=c")
+    wait_until_dropped(nsqd, 120)
+    behind_all = reader(nsqd, startingOffsets=json.dumps({address(nsqd): last}))
+    assert followed(behind_all, behind_all.initialOffset()) == []
+
+
+def test_an_nsqd_that_has_another_name_later(nsqd: NsqdProcess) -> None:
+    """And the first one again. The epoch in the checkpoint says that it is the same log."""
+    names = address(nsqd), f"localhost:{nsqd.http_port}"
+    publish(nsqd, range(30))
+    one = reader(nsqd)
+    start = one.initialOffset()
+    for turn in range(4):
+        one = reader(nsqd, nsqd=names[turn % 2])
+        if turn == 3:
+            one.prepareForTriggerAvailableNow()
+        end = one.latestOffset(start, ALL)
+        assert numbers(one, start, end) == list(range(30 * turn, 30 * turn + 30))
+        start = json.loads(json.dumps(end))
+        publish(nsqd, range(30 * turn + 30, 30 * turn + 60))
+    both = reader(nsqd, nsqd=",".join(names))
+    assert followed(both, start) == [list(range(120, 150))]
+
+
+def test_an_nsqd_that_left_its_old_address(make_nsqd: MakeNsqd) -> None:
+    """The position is there in the checkpoint, so a query up to now does not wait for that address."""
+    nsqd = make_nsqd()
+    publish(nsqd, range(10))
+    one = reader(nsqd)
+    end = one.latestOffset(one.initialOffset(), ALL)
+    document = json.dumps(end).replace(address(nsqd), f"127.0.0.1:{free_ports(1)[0]}")
+    publish(nsqd, range(10, 20))
+    again = reader(nsqd, giveUpAfter="300ms")
+    again.prepareForTriggerAvailableNow()
+    assert followed(again, json.loads(document)) == [list(range(10, 20))]
+
+
+def test_an_nsqd_with_two_names(
+    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of its own addresses, and one that nsqlookupd has."""
+    lookupd = make_nsqlookupd()
+    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=localhost")
+    publish(nsqd, range(30))
+    wait_until(lambda: len(lookupd.lookup(TOPIC)) == 1)
+    for names in (
+        {"nsqd": f"{address(nsqd)},localhost:{nsqd.http_port}"},
+        {"nsqlookupd": lookupd.http_address},
+    ):
+        one = reader(nsqd, **names)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            found = followed(one, one.initialOffset())
+        assert found == [list(range(30))]
+        assert caplog.text.count("are the same nsqd: it is read once") == 1
+
+
+def test_a_copy_of_an_nsqd_is_refused(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    """Both have the same log, and then each its own messages."""
+    publish(first := make_nsqd(), range(10))
+    reader(first).initialOffset()  # now a restart keeps the epoch
+    first.stop()
+    shutil.copytree(first.data_path, tmp_path / "copy", ignore=shutil.ignore_patterns("*.lock", "*.sock"))
+    first.start()
+    with NsqdProcess(tmp_path / "copy", ports=tuple(free_ports(2))).start() as second:
+        one = reader(first, second, giveUpAfter="300ms")
+        with pytest.raises(ArchiveError, match="one of these nsqds has a copy of the other one's data path"):
+            one.initialOffset()
 
 
 def test_an_nsqd_that_has_the_topic_later_joins(make_nsqd: MakeNsqd) -> None:

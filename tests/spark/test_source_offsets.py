@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
 from nsq_spark.archive import read as archive_read
 from nsq_spark.source import history
+from nsq_spark.source.live import LiveReader
 from nsq_spark.source.live_options import BadOffset, TopicOffset
 from nsq_spark.source.nsqds import LostMessages
 from tests.support.archived_topic import (
     ALL,
+    CHANNEL,
     SMALL_FILES,
     TOPIC,
     Place,
@@ -80,6 +87,118 @@ def test_a_hole_of_a_moment(make_nsqd: MakeNsqd, place: Place, begins: str) -> N
     again = place.reader(nsqd)
     more, _ = followed(again, again.initialOffset() if start is None else start, 30)
     assert sorted(found + more) == list(range(410))
+
+
+@contextmanager
+def two_that_share(nsqd: NsqdProcess, place: Place) -> Iterator[list[ToolProcess]]:
+    """Two nsq-to-files on a channel, each of which gets a part of its messages."""
+    nsqd.post(f"/channel/pause?topic={TOPIC}&channel={CHANNEL}")
+    source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={TOPIC}", f"--channel={CHANNEL}")
+    flags = (
+        f"--output-dir={place.directory}",
+        "--format=jsonl",
+        "--max-in-flight=2",
+        "--sync-interval=50ms",
+        "--skip-empty-files",
+    )
+    with ExitStack() as stack:
+        tools = [
+            stack.enter_context(
+                ToolProcess(
+                    "nsq_apps",
+                    "nsq_to_file",
+                    *source,
+                    *flags,
+                    f"--host-identifier={name}",
+                    log_path=place.directory.parent / f"{name}.log",
+                )
+            )
+            for name in ("first", "second")
+        ]
+
+        def have_subscribed() -> bool:
+            channel = nsqd.channel_stats(TOPIC, CHANNEL)
+            return channel is not None and channel["client_count"] == len(tools)
+
+        wait_until(have_subscribed, what="both to subscribe")
+        nsqd.post(f"/channel/unpause?topic={TOPIC}&channel={CHANNEL}")
+        yield tools
+
+
+def drain(nsqd: NsqdProcess) -> None:
+    wait_until(lambda: is_finished(nsqd), what="everything to be archived")
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_a_batch_whose_messages_are_in_two_files_of_which_one_is_not_finished(
+    make_nsqd: MakeNsqd, place: Place, is_planned: bool
+) -> None:
+    """It was planned when the log had its messages. Its tasks, or a query that is started again, wait for the other file."""
+    nsqd = make_nsqd(*SMALL_FILES)
+    nsqd.create(TOPIC, CHANNEL)
+    publish(nsqd, range(400))
+    one = place.reader(nsqd)
+    start = one.initialOffset()
+    middle = one.latestOffset(start, ReadMaxRows(10))
+    end = one.latestOffset(middle, ReadMaxRows(380))
+    found = numbers(one, partial(one.partitions, start, middle))
+    planned = one.partitions(middle, end) if is_planned else []
+
+    def read() -> list[int]:
+        again = place.reader(nsqd)
+        return numbers(again, lambda: planned if is_planned else again.partitions(middle, end))
+
+    with two_that_share(nsqd, place) as (first, second):
+        drain(nsqd)
+        assert first.stop() == 0
+        publish(nsqd, range(400, 500))
+        drain(nsqd)
+        wait_until_dropped(nsqd, 400)
+        with pytest.raises(LostMessages, match=r"nsq: \d+ messages of topic orders .*, from number 10 on"):
+            read()
+        assert second.stop() == 0
+    found += read()
+    assert found == list(range(390))
+    assert found + followed(place.reader(nsqd), end, 70)[0] == list(range(500))
+
+
+@pytest.mark.parametrize("most", [None, 30])
+def test_what_the_archive_lacks_of_messages_that_the_query_has_read(
+    make_nsqd: MakeNsqd, place: Place, most: int | None
+) -> None:
+    """The file of one of two nsq-to-files is lost. The other one has all that follows, and a part of what was before."""
+    nsqd = make_nsqd(*SMALL_FILES)
+    nsqd.create(TOPIC, CHANNEL)
+    publish(nsqd, range(200))
+    one = place.reader(nsqd)
+    found, start = followed(one, one.initialOffset())
+    with two_that_share(nsqd, place) as (first, second):
+        drain(nsqd)
+        assert second.stop() == 0
+        nsqd.post(f"/channel/pause?topic={TOPIC}&channel={CHANNEL}")
+        publish(nsqd, range(200, 300))
+        more, start = followed(one, start)
+        nsqd.post(f"/channel/unpause?topic={TOPIC}&channel={CHANNEL}")
+        publish(nsqd, range(300, 400))
+        drain(nsqd)
+        assert first.stop() == 0
+    (lost,) = (path for path in place.files() if ".second." in path.name)
+    lost.unlink()
+    with place.archiving(nsqd):
+        publish(nsqd, range(400, 520))
+    wait_until_dropped(nsqd, 410)
+    rest, end = [], start
+    while batch := one_batch(place.reader(nsqd), end, most):
+        rest += batch[0]
+        end = batch[1]
+    assert found + more + rest == list(range(520))
+
+
+def one_batch(
+    one: LiveReader, start: dict[str, Any], most: int | None
+) -> tuple[list[int], dict[str, Any]] | None:
+    end = one.latestOffset(start, ALL if most is None else ReadMaxRows(most))
+    return None if end == start else (numbers(one, partial(one.partitions, start, end)), end)
 
 
 # ---- 2
@@ -209,6 +328,47 @@ def times(place: Place, nsqd: NsqdProcess) -> list[tuple[bytes, int]]:
         for batch in batches
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     ]
+
+
+def test_a_start_before_the_beginning_of_the_archive(
+    make_nsqd: MakeNsqd, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is not there is a WARNING for a time, as for the earliest message, and an error behind a message."""
+    nsqd = make_nsqd(*SMALL_FILES)
+    nsqd.create(TOPIC, CHANNEL)
+    since = str(time.time_ns() - 10**9)
+    publish(nsqd, range(200))
+    one = place.reader(nsqd)
+    position = one.latestOffset(one.initialOffset(), ReadMaxRows(100))["topics"][TOPIC][address(nsqd)]
+    assert position["count"] == 100
+    nsqd.post(f"/channel/empty?topic={TOPIC}&channel={CHANNEL}")
+    publish(nsqd, range(200, 400))
+    place.archive(nsqd, "--format=framed")
+    wait_until_dropped(nsqd, 300)
+    with caplog.at_level(logging.WARNING):
+        assert place.table(nsqd, startingOffsets=since) == list(range(200, 400))
+    assert "it does not have the first 200 messages" in caplog.text
+    by_id = {"startingOffsets": json.dumps({TOPIC: {address(nsqd): position["id"]}})}
+    text = f"up to 200 messages of topic orders on {address(nsqd)}, behind message {position['id']}"
+    for begin in place.reader(nsqd, **by_id).initialOffset, lambda: place.table(nsqd, **by_id):
+        with pytest.raises(LostMessages, match=text):
+            begin()
+    assert place.table(nsqd, **by_id, failOnDataLoss="false") == list(range(200, 400))
+
+
+def test_a_start_at_the_end_of_a_log_without_messages(make_nsqd: MakeNsqd, place: Place) -> None:
+    """Nothing is missing behind its last message, and the archive has nothing."""
+    nsqd = make_nsqd("--max-bytes-per-file=1000")
+    nsqd.create(TOPIC, CHANNEL)
+    publish(nsqd, range(20))
+    one = place.reader(nsqd)
+    last = one.latestOffset(one.initialOffset(), ALL)["topics"][TOPIC][address(nsqd)]
+    nsqd.post(f"/channel/empty?topic={TOPIC}&channel={CHANNEL}")
+    wait_until_dropped(nsqd, 20)
+    by_id = place.reader(nsqd, startingOffsets=json.dumps({TOPIC: {address(nsqd): last["id"]}}))
+    start = by_id.initialOffset()
+    publish(nsqd, range(20, 30))
+    assert followed(by_id, start)[0] == list(range(20, 30))
 
 
 # ---- 4

@@ -197,6 +197,48 @@ def test_what_an_nsqd_archived_before_it_was_removed(
         assert sorted(followed(rest, end, 30)[0]) == [*range(20, 30), *range(1020, 1100)]
 
 
+@pytest.mark.parametrize("later_format", ["jsonl", "framed"])
+def test_two_nsqds_that_exchange_their_addresses(place: Place, tmp_path: Path, later_format: str) -> None:
+    """As pods do. Each address is in the archive for messages of both, with one format in the same file; the epoch says which
+    log they are of.
+    """
+    paths, ports = (tmp_path / "a", tmp_path / "b"), (tuple(free_ports(2)), tuple(free_ports(2)))
+
+    def nsqds(*, exchanged: bool) -> tuple[NsqdProcess, NsqdProcess]:
+        first, second = ports[::-1] if exchanged else ports
+        return (
+            NsqdProcess(paths[0], *SMALL_FILES, "--node-id=1", ports=first),
+            NsqdProcess(paths[1], *SMALL_FILES, "--node-id=2", ports=second),
+        )
+
+    first, second = nsqds(exchanged=False)
+    with first.start(), second.start():
+        for number, nsqd in enumerate((first, second)):
+            publish(nsqd, range(1000 * number, 1000 * number + 200 + 20 * number))
+            place.archive(nsqd)
+            wait_until_dropped(nsqd)
+        old = place.reader(first, second)
+        start = old.initialOffset()
+        end = old.latestOffset(start, ReadMaxRows(100))
+        found = numbers(old, partial(old.partitions, start, end))
+        planned = json.loads(json.dumps(old.latestOffset(end, ALL)))
+    first, second = nsqds(exchanged=True)
+    with first.start(), second.start():
+        for number, nsqd in enumerate((first, second)):
+            publish(nsqd, range(2000 + 1000 * number, 2200 + 1000 * number))
+            place.archive(nsqd, f"--format={later_format}")
+            wait_until_dropped(nsqd, 250)
+        assert len(place.files()) == (1 if later_format == "jsonl" else 3)
+        expected = [*range(200), *range(1000, 1220), *range(2000, 2200), *range(3000, 3200)]
+        assert place.table(first, second) == expected
+        one = place.reader(first, second)
+        again = numbers(one, partial(one.partitions, end, planned))
+        assert sorted(found + again) == [*range(200), *range(1000, 1220)]
+        assert sorted(found + followed(one, end, 70)[0]) == expected
+        lax = place.reader(first, second, failOnDataLoss="false")
+        assert sorted(followed(lax, lax.initialOffset(), 70)[0]) == expected
+
+
 def test_an_nsqd_that_is_down_does_not_stop_a_stream_on_the_other(
     make_nsqd: MakeNsqd, place: Place, tmp_path: Path
 ) -> None:

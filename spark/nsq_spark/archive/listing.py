@@ -13,6 +13,7 @@ from functools import partial
 from nsq_spark.archive.names import (
     SAY_THE_TOPIC,
     has_zone,
+    hive_topic,
     likeliest,
     time_in,
     topic_expression,
@@ -275,6 +276,7 @@ class _Recogniser:
         form = self._format or format_of(name, plain_head(head, codec))
         topic = topics[0] if len(topics) == 1 else ""
         info = FileInfo(*entry, form, Compression(codec.name), topic, is_described=bool(parts))
+        info = replace(info, is_guessed=self._is_guessed(entry.path))
         if form is Format.TOPIC_LOG:
             info = self._companions.topic_log(info)
         elif form is Format.LINES and len(topics) > 1:
@@ -295,6 +297,10 @@ class _Recogniser:
         if hint := self._hinted_topic(entry.path):
             return (hint,)
         return self._manifests.topics(entry.path) or topics_in(entry.path, self._bases[entry])
+
+    def _is_guessed(self, path: str) -> bool:
+        """True if only the name of a file says its topic."""
+        return not (self._hinted_topic(path) or self._manifests.topics(path) or hive_topic(path))
 
     def _hinted_topic(self, path: str) -> str | None:
         if self._hints.topic or self._topic_from_name is None:

@@ -128,15 +128,13 @@ class Manifests:
         """Return the topics of a file, also of one that grew behind the described parts; nothing if it is not in a manifest."""
         return tuple(dict.fromkeys(part.topic for part in self._parts(path)))
 
-    def positions(self) -> dict[tuple[str, str, int], int | None]:
-        """Return how many messages the logs have before the first ones of files, by topic, nsqd and id; also of files that are
-        gone, since a table has rewritten them.
+    def positions(self) -> dict[tuple[str, str, int], NsqdPart]:
+        """Return parts with the positions of their first messages in logs, by topic, nsqd and id; also of files that are gone,
+        since a table has rewritten them.
         """
         files = chain.from_iterable(manifest.values() for manifest in self._read.values())
         parts = chain.from_iterable(files)
-        return {
-            (part.topic, nsqd.nsqd, nsqd.first_id): nsqd.first_seq for part in parts for nsqd in part.nsqds
-        }
+        return {(part.topic, nsqd.nsqd, nsqd.first_id): nsqd for part in parts for nsqd in part.nsqds}
 
     def _parts(self, path: str) -> list[FilePart]:
         """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""

@@ -167,6 +167,7 @@ class FileInfo:
     first_ns, end_ns  times of its messages, if its format stores none (`lines`): not before, and before
     has_time_of_name  these are the hour in its name, since no manifest has them
     is_described    the manifest of nsq-to-file describes all of it
+    is_guessed      only its name says the topic
     is_unwanted     nothing in it is requested: the manifest of nsq-to-file says so, or the topics that its name may mean
     """
 
@@ -181,6 +182,7 @@ class FileInfo:
     end_ns: int | None = None
     has_time_of_name: bool = False
     is_described: bool = False
+    is_guessed: bool = False
     is_unwanted: bool = False
 
     @property
@@ -219,6 +221,7 @@ class Split:
     file_bytes: int
     index: int
     is_live: bool = False
+    is_guessed: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -257,6 +260,7 @@ def plan_splits(
                     info.size_bytes,
                     len(splits),
                     info.is_live,
+                    info.is_guessed,
                 )
             )
     return splits

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from nsq_spark.archive.files import ArchiveStream
-from nsq_spark.archive.formats.parquet import STORED_TYPES
+from nsq_spark.archive.formats.parquet import STORED_TYPES, leaves_topic_to_directory
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.names import hive_topic
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Requested, Skipped
@@ -185,7 +185,7 @@ def choose_readers(
         # Spark does not find out which messages have no topic where the name of the file fits several.
         has_topic = bool(info.topic) or info.is_described
         if has_topic and _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage):
-            time = _time_column(info.path, read.storage) if info.format is Format.PARQUET else "timestamp"
+            time = _time_column(info, read.storage) if info.format is Format.PARQUET else "timestamp"
         if time:
             has_topics = info.is_described and info.format is not Format.LINES and not hive_topic(info.path)
             by_spark[Choice(info.format, "" if has_topics else info.topic, time)].append(info.path)
@@ -225,12 +225,14 @@ def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:
         return begins_well and file.read_at(info.size_bytes - 1, 1) == b"\n"
 
 
-def _time_column(path: str, storage: Storage) -> str:
-    """Return the column with the times in ns of a Parquet file; "" if a column has not our type."""
+def _time_column(info: FileInfo, storage: Storage) -> str:
+    """Return the column with the times in ns of a Parquet file; "" if a column has not our type, or its topic is not known."""
     try:
-        with storage.open(path) as file:
-            schema = pq.read_schema(pa.PythonFile(ArchiveStream(file, path), "r"))
+        with storage.open(info.path) as file:
+            schema = pq.read_schema(pa.PythonFile(ArchiveStream(file, info.path), "r"))
     except (pa.ArrowException, OSError, ValueError):
+        return ""
+    if info.is_guessed and leaves_topic_to_directory(schema.names):
         return ""
     types = dict(zip(schema.names, schema.types, strict=True))
     time = "timestamp_ns" if "timestamp_ns" in types else "timestamp"

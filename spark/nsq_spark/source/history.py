@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
@@ -44,7 +44,7 @@ from nsq_spark.archive.splits import (
 )
 from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.live_options import LogKey, Position
-from nsq_spark.source.nsqds import END_OF_IDS
+from nsq_spark.source.nsqds import END_OF_IDS, Retained
 from nsq_spark.source.options import ReadOptions, split_bytes
 from nsqd_py.runtime.private_files import open_file
 
@@ -63,6 +63,21 @@ class ArchivedFile(NamedTuple):
 
     info: FileInfo
     parts: list[tuple[LogKey, NsqdPart]]
+
+
+# A topic and nsqd as the archive names these, and the epoch of the log, if it is known.
+Source: TypeAlias = tuple[LogKey, int | None]
+
+
+class Owner(NamedTuple):
+    """The log of the messages of a name in a file, with ids up to one and above the one before; see `_owners_in`."""
+
+    log: LogKey
+    last_id: int
+
+
+# Of the names in a file.
+Owners: TypeAlias = Mapping[LogKey, list[Owner]]
 
 
 class Stretch(NamedTuple):
@@ -116,9 +131,15 @@ class Bounds(NamedTuple):
 
 @dataclass(repr=False)
 class HistoryPartition(ArchivePartition):
-    """Messages within bounds, by topic and nsqd as the archive names this; each once if they may be repeated."""
+    """Messages within bounds, by log; each once if they may be repeated.
+
+    owners    of topics and nsqds, as the archive names these
+    of_files  of those files in which a name belongs to another log than in the newest file
+    """
 
     bounds: Mapping[LogKey, Bounds] = field(default_factory=dict)
+    owners: Owners = field(default_factory=dict)
+    of_files: Mapping[str, Owners] = field(default_factory=dict)
     may_repeat: bool = False
 
     def chooser(self) -> Callable[[Chunk], Chunk]:
@@ -126,13 +147,16 @@ class HistoryPartition(ArchivePartition):
 
         def chosen(chunk: Chunk) -> Chunk:
             mask = np.zeros(chunk.count, dtype=bool)
+            owners = self.of_files.get(chunk.file, self.owners)
             for nsqd, rows, ids in _by_nsqd(chunk):
-                if bounds := self.bounds.get(LogKey(chunk.topic, nsqd)):
-                    requested = _are_within(ids, bounds.low, bounds.high)
-                    if self.may_repeat:
-                        requested &= _are_new(ids, seen[bounds.log])
-                        seen[bounds.log] = np.append(seen[bounds.log], ids[requested])
-                    mask[rows] = requested
+                requested = np.zeros(len(ids), dtype=bool)
+                for log, owned in _by_owner(ids, owners.get(LogKey(chunk.topic, nsqd), [])):
+                    if bounds := self.bounds.get(log):
+                        requested |= owned & _are_within(ids, bounds.low, bounds.high)
+                        if self.may_repeat:
+                            requested &= ~owned | _are_new(ids, seen[log])
+                            seen[log] = np.append(seen[log], ids[owned & requested])
+                mask[rows] = requested
             return chunk.filter(mask)
 
         return chosen
@@ -141,7 +165,7 @@ class HistoryPartition(ArchivePartition):
 class History:
     """The contents of an archive, by log. It is listed when that is needed, once in some minutes, or after `forget`.
 
-    owners_of      returns the logs of topics and nsqds of the archive, by the last messages of each
+    owners_of      returns the logs of topics and nsqds of the archive, by the last messages of each in each epoch
     remembered_at  where it is retained what files have that no manifest describes; "" for nowhere
     waits          True if the archive need not be there yet
 
@@ -151,7 +175,7 @@ class History:
     def __init__(
         self,
         options: ReadOptions,
-        owners_of: Callable[[Mapping[LogKey, NsqdPart]], Mapping[LogKey, LogKey]],
+        owners_of: Callable[[list[tuple[LogKey, NsqdPart]]], Mapping[Source, LogKey]],
         remembered_at: str = "",
         *,
         waits: bool = False,
@@ -163,7 +187,7 @@ class History:
         self._is_awaited = False
         self._listed_s = 0.0
         self._files: list[ArchivedFile] = []
-        self._owners: Mapping[LogKey, LogKey] = {}
+        self._owners: Mapping[Source, LogKey] = {}
         self._stretches: dict[LogKey, list[Stretch]] | None = None
         self._last_ids: dict[LogKey, tuple[Stretch, Numbers]] = {}
         self._distinct: dict[tuple[LogKey, Stretch], int] = {}
@@ -193,12 +217,13 @@ class History:
         self._is_awaited = False
         self._listed_s = time.monotonic()
         parts = [named for file in self._files for named in file.parts]
-        # The last of each name.
-        self._owners = self._owners_of(dict(sorted(parts, key=lambda named: named[1].last_id)))
+        parts.sort(key=lambda named: named[1].last_id)
+        newest = {(name, part.epoch): (name, part) for name, part in parts}
+        self._owners = self._owners_of(list(newest.values()))
         found: dict[LogKey, list[Stretch]] = defaultdict(list)
         for number, file in enumerate(self._files):
             for name, part in file.parts:
-                found[self._owners[name]].append(Stretch(*part[1:], frozenset((number,))))
+                found[self._owners[name, part.epoch]].append(Stretch(*part[1:], frozenset((number,))))
         self._stretches = {log: _merged(stretches) for log, stretches in found.items()}
         self._last_ids.clear()  # the numbers of files are other ones
         self._distinct.clear()
@@ -233,10 +258,13 @@ class History:
                 found += one.messages
         return found
 
-    def take(self, log: LogKey, low: Position, high: int, most: int) -> Position:
+    def take(self, log: LogKey, low: Position, high: int, most: int, *, is_complete: bool) -> Position:
         """Return the position behind the first `most` messages after `low` and up to the id `high`.
 
         Ids are read only of the stretch in which that position is.
+
+        is_complete  no message is missing between the two, so that the number of messages before the position is known if it is
+                known before `low`, or where a stretch begins
         """
         position = low
         for one in self.stretches(log):
@@ -244,72 +272,132 @@ class History:
                 continue
             if one.first_id > high or not most:
                 break
-            if one.first_id > position.last_id and one.last_id <= high and one.messages <= most:
-                position = one.end
+            count = one.first_seq
+            if one.first_id <= position.last_id:
+                count = position.count if position.epoch == one.epoch else None
+            elif one.last_id <= high and one.messages <= most:
+                position = replace(one.end, count=None if count is None else count + self._messages(log, one))
                 most -= one.messages
                 continue
             ids = self._ids(log, one)
             taken = ids[_are_within(ids, position.last_id, high)][:most]
             if len(taken):
-                position = Position(int(taken[-1]), None, one.epoch)
+                position = Position(int(taken[-1]), None if count is None else count + len(taken), one.epoch)
                 most -= len(taken)
-        return position
+        return position if is_complete else replace(position, count=None)
 
     def missing(
         self,
         log: LogKey,
         low: Position,
         high: Position,
-        count_at: Callable[[int], int | None],
-        ended: Sequence[Span] = (),
+        kept: Retained | None,
+        position_at: Callable[[int], Position | None],
     ) -> int:
-        """Return how many messages between two positions the archive lacks.
+        """Return how many messages between two positions the archive lacks; where that is not known, how many it may lack.
 
-        Messages are missing where the next stretch, or the end, has more messages before it than were found up to there. Where
-        the archive begins, nothing is missing, unless the number of messages before that is not known.
+        Between two positions with known numbers of messages, the archive must have as many ids. Ids are read only if messages
+        are missing in a stretch that reaches beyond the two positions. Where the archive begins, nothing is missing, unless the
+        number of messages before that is not known.
 
-        count_at  returns the number of messages that a log has up to an id, if it keeps that message
-        ended     epochs of earlier logs, which were deleted with the topic, and how many messages each had
+        kept         what the log keeps, from its earliest message on
+        position_at  returns the position of a message in the log, if it keeps that message
         """
-        lost = 0
-        reached = Position(0, None)
-        counted = self._counted(log, low, high)
-        for one in counted:
-            if low.count is not None and reached.last_id <= low.last_id < one.first_id:
-                reached = low
-            if one.first_id > low.last_id:
-                lost += _lacking(reached, one.beginning, ended)
-            reached = self._behind(log, one, low, reached)
-        if low.count is not None and reached.last_id <= low.last_id:
-            reached = low
-        if reached.last_id > high.last_id:
-            if not _lacking(reached, replace(high, count=count_at(reached.last_id)), ended):
-                return lost
-            # The log may have what is missing there.
-            behind = np.count_nonzero(self._ids(log, counted[-1]) > high.last_id)
-            reached = replace(reached, count=reached.seq - int(behind))
-        return lost + _lacking(reached, high, ended)
+        ended = kept.ended if kept else ()
+        before, after = self._before(log, low), self._after(log, high, kept, position_at)
+        between = self._beginnings(log, low.last_id, high.last_id)
+        lost = self._lost(log, [before, *between, after], ended)
+        if lost:
+            before = before if low.count is None else low
+            after = after if high.count is None else high
+            lost = self._lost(log, [before, *between, after], ended)
+        return lost
 
-    def _counted(self, log: LogKey, low: Position, high: Position) -> list[Stretch]:
-        """Return the stretches between two positions, and earlier ones where the number of messages before those is not known."""
-        found: list[Stretch] = []
+    def _beginnings(self, log: LogKey, low: int, high: int) -> list[Position]:
+        """Return the known positions at which stretches begin that have their first message between two ids."""
+        return [
+            one.beginning
+            for one in self.stretches(log)
+            if one.first_seq is not None and low < one.first_id <= high
+        ]
+
+    def _before(self, log: LogKey, low: Position) -> Position | None:
+        """Return the last known position up to `low` that is in no stretch; `low` if there is none, None if that is not known."""
+        known = self._beginnings(log, -1, low.last_id)
+        stretch = self._around(log, low)
+        if low.count is not None:
+            return stretch.beginning if stretch and stretch.first_seq is not None else low
+        if known:
+            return known[-1]
+        is_unknown = any(one.first_seq is None for one in self.stretches(log)[:1])
+        return Position() if is_unknown else None
+
+    def _after(
+        self,
+        log: LogKey,
+        high: Position,
+        kept: Retained | None,
+        position_at: Callable[[int], Position | None],
+    ) -> Position | None:
+        """Return the first known position from `high` on that is in no stretch; `high` if there is none, None if that is not
+        known.
+        """
+        stretch = self._around(log, high)
+        if stretch is None and high.count is not None:
+            return high
+        end = stretch.last_id if stretch else high.last_id
+        if stretch and (position := position_at(end)):
+            return position
+        known = self._beginnings(log, end, END_OF_IDS)[:1]
+        if kept and kept.is_empty:  # all that is archived is before its end
+            newest = self.end(log) or high
+            known.append(replace(kept.first, message_id=max(end, newest.last_id, kept.first.last_id)))
+        elif kept and kept.first.last_id >= end:
+            known.append(kept.first)
+        otherwise = None if high.count is None else high
+        return min(known, key=lambda position: position.last_id, default=otherwise)
+
+    def _around(self, log: LogKey, position: Position) -> Stretch | None:
+        """Return the stretch with messages on both sides of a position."""
         for one in self.stretches(log):
-            if one.first_id > high.last_id:
-                break
-            if one.first_id <= low.last_id and one.first_seq is not None:
-                found.clear()
-            if one.last_id > low.last_id or low.count is None:
-                found.append(one)
-        return found
+            if one.first_id <= position.last_id < one.last_id:
+                return one
+        return None
 
-    def _behind(self, log: LogKey, stretch: Stretch, low: Position, before: Position) -> Position:
-        """Return the position behind a stretch, with the number of messages up to there."""
-        count = stretch.first_seq
-        if count is None and low.count is not None and low.last_id >= stretch.first_id:
-            count = low.count - int(np.searchsorted(self._ids(log, stretch), low.last_id, "right"))
-        elif count is None:
-            count = before.seq
-        return Position(stretch.last_id, count + self._messages(log, stretch), stretch.epoch)
+    def _lost(self, log: LogKey, known: list[Position | None], ended: Sequence[Span]) -> int:
+        """Return how many messages are missing between known positions, which follow each other."""
+        there = [position for position in known if position is not None]
+        return sum(self._lacking(log, before, after, ended) for before, after in pairwise(there))
+
+    def _lacking(self, log: LogKey, before: Position, after: Position, ended: Sequence[Span]) -> int:
+        """Return how many messages are missing between two known positions.
+
+        ended  epochs of earlier logs, which were deleted with the topic, and how many messages each had
+        """
+        is_another = None not in (before.epoch, after.epoch) and before.epoch != after.epoch
+        if not is_another:
+            return max(0, after.seq - before.seq - self._archived(log, before, after))
+        assert before.epoch is not None and after.epoch is not None
+        left = {epoch: count for epoch, count in ended if before.epoch <= epoch < after.epoch}
+        if before.epoch not in left:
+            return max(0, sum(left.values()) + after.seq - self._archived(log, before, after, before.epoch))
+        left[before.epoch] = max(0, left[before.epoch] - before.seq)
+        return max(0, sum(left.values()) + after.seq - self._archived(log, before, after))
+
+    def _archived(self, log: LogKey, low: Position, high: Position, but_epoch: int | None = None) -> int:
+        """Return how many ids there are between two positions, without those of an epoch."""
+        found = 0
+        for one in self.stretches(log):
+            if one.first_id > high.last_id or one.last_id <= low.last_id:
+                continue
+            if but_epoch is not None and one.epoch == but_epoch:
+                continue
+            if one.first_id > low.last_id and one.last_id <= high.last_id:
+                found += self._messages(log, one)
+            else:
+                ids = self._ids(log, one)
+                found += int(np.count_nonzero(_are_within(ids, low.last_id, high.last_id)))
+        return found
 
     def _messages(self, log: LogKey, stretch: Stretch) -> int:
         """Return how many messages a stretch has, without those that are there twice."""
@@ -323,13 +411,37 @@ class History:
         """Return the ids of a stretch in order, each once."""
         known, ids = self._last_ids.get(log, (None, _NO_IDS))
         if known != stretch:
-            infos = [self._files[number].info for number in sorted(stretch.files)]
-            by_name = _ids_in(infos, self._options, self._options.requested)
-            found = [ids for name, ids in by_name.items() if self._owners.get(name) == log]
-            ids = np.unique(np.concatenate([_NO_IDS, *found]))
+            found = [self._ids_of_file(log, self._files[number]) for number in sorted(stretch.files)]
+            ids = np.unique(np.concatenate(found))
             ids = ids[_are_within(ids, stretch.first_id - 1, stretch.last_id)]
             self._last_ids[log] = stretch, ids
         return ids
+
+    def _ids_of_file(self, log: LogKey, file: ArchivedFile) -> Numbers:
+        owners = self._owners_in(file)
+        found = [_NO_IDS]
+        for name, ids in _ids_in([file.info], self._options, self._options.requested).items():
+            found += [ids[owned] for owner, owned in _by_owner(ids, owners.get(name, [])) if owner == log]
+        return np.concatenate(found)
+
+    def _owners_in(self, file: ArchivedFile) -> Owners:
+        """Return the logs of the names in a file. An address may have been that of several nsqds, one after the other."""
+        found: dict[LogKey, list[Owner]] = {}
+        for name, part in sorted(file.parts, key=lambda named: named[1].first_id):
+            log = self._owners[name, part.epoch]
+            owners = found.setdefault(name, [])
+            last_id = part.last_id
+            if owners and owners[-1].log == log:
+                last_id = max(last_id, owners.pop().last_id)
+            elif owners and owners[-1].last_id >= part.first_id:
+                raise ArchiveError(
+                    f"nsq: {file.info.path} has messages of topic {name.topic} of two nsqds that had the address {name.nsqd} in "
+                    "turn, and their ids do not say which message is of which: nsq-to-file must begin another file then"
+                )
+            owners.append(Owner(log, last_id))
+        return {
+            name: [*owners[:-1], owners[-1]._replace(last_id=END_OF_IDS)] for name, owners in found.items()
+        }
 
     # ---- what tasks read
 
@@ -337,14 +449,17 @@ class History:
         """Return the partitions that read messages of logs with ids above the first and up to the second."""
         stretches = chain.from_iterable(map(self.stretches, requested))
         inexact: set[int] = set().union(*(one.files for one in stretches if not one.is_exact))
-        bounds = {
-            name: Bounds(log, *requested[log]) for name, log in self._owners.items() if log in requested
-        }
+        bounds = {log: Bounds(log, *span) for log, span in requested.items()}
+        owners = {name: [Owner(log, END_OF_IDS)] for (name, _), log in self._owners.items()}
+        of_files: dict[str, Owners] = {}
         single: list[FileInfo] = []
         mixed: list[ArchivedFile] = []
         for number, file in enumerate(self._files):
-            if not any(name in bounds and bounds[name].overlap(part) for name, part in file.parts):
+            if not self._has_some(file, bounds):
                 continue
+            of_file = self._owners_in(file)
+            if any(owners[name] != found_owners for name, found_owners in of_file.items()):
+                of_files[file.info.path] = of_file
             if number in inexact:
                 mixed.append(file)
             else:
@@ -354,24 +469,43 @@ class History:
         )
         groups = pack(plan_splits(single, target_bytes), target_bytes)
         found: list[InputPartition] = [
-            HistoryPartition(self._options, columns, group, bounds) for group in groups
+            HistoryPartition(self._options, columns, group, bounds, owners, of_files) for group in groups
         ]
-        for window, splits in _windows(mixed, bounds, _SPLITS_OF_WINDOW * target_bytes):
-            found.append(HistoryPartition(self._options, columns, splits, window, may_repeat=True))
+        for window, splits in self._windows(mixed, bounds, _SPLITS_OF_WINDOW * target_bytes):
+            found.append(
+                HistoryPartition(self._options, columns, splits, window, owners, of_files, may_repeat=True)
+            )
         return found
 
+    def _has_some(self, file: ArchivedFile, bounds: Mapping[LogKey, Bounds]) -> bool:
+        """True if a file may have messages within bounds."""
+        for name, part in file.parts:
+            of_log = bounds.get(self._owners[name, part.epoch])
+            if of_log and of_log.overlap(part):
+                return True
+        return False
 
-def _lacking(reached: Position, position: Position, ended: Sequence[Span]) -> int:
-    """Return how many messages are too few up to a position where it is known how many there should be."""
-    if position.count is None:
-        return 0
-    # The topic was created again.
-    if reached.epoch is not None and position.epoch is not None and reached.epoch != position.epoch:
-        left = {epoch: count for epoch, count in ended if reached.epoch <= epoch < position.epoch}
-        if reached.epoch in left:
-            left[reached.epoch] = max(0, left[reached.epoch] - reached.seq)
-        return sum(left.values()) + position.count
-    return 0 if reached.count is None else max(0, position.count - reached.count)
+    def _windows(
+        self, files: list[ArchivedFile], bounds: Mapping[LogKey, Bounds], target_bytes: int
+    ) -> Iterator[tuple[dict[LogKey, Bounds], list[Split]]]:
+        """Yield bounds that follow each other, and the splits of the files that reach into them."""
+        cuts = [0]
+        size_bytes = reached = 0
+        for file in sorted(files, key=lambda file: min(part.first_id for _, part in file.parts)):
+            size_bytes += file.info.size_bytes
+            last_ids = (part.last_id for name, part in file.parts if self._owners[name, part.epoch] in bounds)
+            reached = max(reached, *last_ids)
+            if size_bytes >= target_bytes:
+                cuts.append(reached)
+                size_bytes = 0
+        for low, high in pairwise([*cuts, END_OF_IDS]):
+            window = {
+                log: each.within(low, high)
+                for log, each in bounds.items()
+                if each.low < high and each.high > low
+            }
+            inside = [file.info for file in files if self._has_some(file, window)]
+            yield window, plan_splits(inside, END_OF_IDS)
 
 
 def _merged(stretches: list[Stretch]) -> list[Stretch]:
@@ -382,32 +516,6 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
         else:
             found.append(one)
     return found
-
-
-def _windows(
-    files: list[ArchivedFile], bounds: Mapping[LogKey, Bounds], target_bytes: int
-) -> Iterator[tuple[dict[LogKey, Bounds], list[Split]]]:
-    """Yield bounds that follow each other, and the splits of the files that reach into them."""
-    cuts = [0]
-    size_bytes = reached = 0
-    for file in sorted(files, key=lambda file: min(part.first_id for _, part in file.parts)):
-        size_bytes += file.info.size_bytes
-        reached = max(reached, *(part.last_id for name, part in file.parts if name in bounds))
-        if size_bytes >= target_bytes:
-            cuts.append(reached)
-            size_bytes = 0
-    for low, high in pairwise([*cuts, END_OF_IDS]):
-        window = {
-            name: each.within(low, high)
-            for name, each in bounds.items()
-            if each.low < high and each.high > low
-        }
-        inside = [
-            file.info
-            for file in files
-            if any(name in window and window[name].overlap(part) for name, part in file.parts)
-        ]
-        yield window, plan_splits(inside, END_OF_IDS)
 
 
 # ---- what files have
@@ -448,11 +556,11 @@ class _KnownFiles:
         )
 
     def _others(
-        self, paths: list[str], positions: Mapping[tuple[str, str, int], int | None]
+        self, paths: list[str], positions: Mapping[tuple[str, str, int], NsqdPart]
     ) -> Iterator[ArchivedFile]:
         """Yield files that no manifest describes.
 
-        positions  the numbers of messages before some in the logs, by topic, nsqd and id: from lines of a manifest about files
+        positions  parts with the positions of their first messages, by topic, nsqd and id: from lines of a manifest about files
                 that a table has rewritten. What OPTIMIZE writes begins where one of these did.
         """
         options = self._options
@@ -470,10 +578,10 @@ class _KnownFiles:
                 )
                 report_s = time.monotonic() + _REPORT_EVERY_S
             parts = self._read[key]
-            placed = [
-                (topic, part._replace(first_seq=positions.get((topic, part.nsqd, part.first_id))))
-                for topic, part in parts
-            ]
+            placed = []
+            for topic, part in parts:
+                before = positions.get((topic, part.nsqd, part.first_id), part)
+                placed.append((topic, part._replace(epoch=before.epoch, first_seq=before.first_seq)))
             yield self._file(info, placed)
 
     def _remember(self, key: str, info: FileInfo) -> None:
@@ -500,6 +608,14 @@ def _ids_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) -
             for nsqd, _, ids in _by_nsqd(chunk):
                 found[LogKey(chunk.topic, nsqd)].append(ids)
     return {name: np.concatenate(pieces) for name, pieces in found.items()}
+
+
+def _by_owner(ids: Numbers, owners: list[Owner]) -> Iterator[tuple[LogKey, Any]]:
+    """Yield the logs that ids belong to, and masks of these."""
+    low = -1
+    for log, last_id in owners:
+        yield log, _are_within(ids, low, last_id)
+        low = last_id
 
 
 def _are_within(ids: Numbers, low: int, high: int) -> Any:

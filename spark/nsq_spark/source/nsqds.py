@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError, Span
-from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Offset, Position
+from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Offset, Position, Positions
 from nsqd_py.client.lookup import producers_in
 from nsqd_py.cluster.access import HttpAccess
 from nsqd_py.cluster.admin_client import UpstreamError
@@ -188,10 +188,16 @@ def with_retries(question: Callable[[], T], give_up_after_s: float) -> T:
 
 
 def report_loss(
-    options: LiveOptions, log: LogKey, position: Position, count: int, *, is_another: bool = False
+    options: LiveOptions,
+    log: LogKey,
+    position: Position,
+    count: int,
+    *,
+    is_another: bool = False,
+    is_most: bool = False,
 ) -> None:
-    """Report that `count` messages behind a position were lost, if it is not 0; with `is_another`, that the log is not the
-    one that was read. Raises LostMessages.
+    """Report that `count` messages behind a position were lost, if it is not 0, or with `is_most` as many at most; with
+    `is_another`, that the log is not the one that was read. Raises LostMessages.
     """
     topic, nsqd = log
     if is_another:
@@ -202,8 +208,9 @@ def report_loss(
             if position.count is None
             else f"from number {position.count} on"
         )
+        number = f"up to {count}" if is_most else count
         what = (
-            f"nsq: {count} messages of topic {topic} on {nsqd}, {where}, were dropped before they were read"
+            f"nsq: {number} messages of topic {topic} on {nsqd}, {where}, were dropped before they were read"
         )
     else:
         return
@@ -234,21 +241,22 @@ class LiveTopics:
 
     _options: LiveOptions
     silent: set[LogKey] = field(default_factory=set)
+    _same: set[frozenset[str]] = field(default_factory=set)
 
-    def retained(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> Answers:
-        """Return what each log keeps. `known` logs are asked if no nsqlookupd answers.
+    def retained(self, known: Positions, *, of_all: bool = False) -> Answers:
+        """Return what each log keeps. `known` logs, with positions of a query, are asked if no nsqlookupd answers.
 
         Waits while all nsqds are away, with `of_all` while any is, known ones too unless some are gone; else one that is away
-        is left out. Raises ArchiveError.
+        is left out. An nsqd with several names is there once. Raises ArchiveError.
         """
-        return with_retries(partial(self._asked, set(known), of_all), self._options.give_up_after_s)
+        return with_retries(partial(self._asked, known, of_all), self._options.give_up_after_s)
 
-    def _asked(self, known: set[LogKey], of_all: bool) -> Answers:
+    def _asked(self, known: Positions, of_all: bool) -> Answers:
         found: Answers = {}
         failures: dict[LogKey, str] = {}
-        logs = self._logs(known, of_all)
+        logs = named = self._logs(set(known), of_all)
         if of_all and not self._options.gone:
-            logs |= known
+            logs = named | set(known)
         for log in sorted(logs):
             try:
                 found[log] = self._now(log)
@@ -258,12 +266,41 @@ class LiveTopics:
                 raise
             except ArchiveError as error:
                 failures[log] = str(error)
+        epochs = {(log.topic, retained.end.epoch) for log, retained in found.items()}
+        for log in failures.keys() - named:
+            if (log.topic, known[log].epoch) in epochs:  # its nsqd answers under another name
+                del failures[log]
         self.silent = set(failures)
         if failures and (of_all or len(failures) == len(logs)):
             raise ArchiveError("; ".join(failures.values()))
         for failure in failures.values():
             _log.warning("%s", failure)
-        return found
+        return self._each_once(found, known)
+
+    def _each_once(self, found: Answers, known: Positions) -> Answers:
+        """Return answers without those of an nsqd that has several names here. Raises ArchiveError."""
+        by_epoch: dict[tuple[str, int | None], LogKey] = {}
+        for log in sorted(found, key=lambda log: (log not in known, log)):
+            one = by_epoch.setdefault((log.topic, found[log].end.epoch), log)
+            if one != log:
+                self._check_same(one, log)
+        return {log: found[log] for log in sorted(by_epoch.values())}
+
+    def _check_same(self, one: LogKey, other: LogKey) -> None:
+        """Raise ArchiveError if two addresses with the same log are not of the same nsqd."""
+        addresses = one.nsqd, other.nsqd
+        if frozenset(addresses) in self._same:
+            return
+        first, second = (
+            addresses_in(nsqd, "/info", self._options.access, "nsqd", dict) for nsqd in addresses
+        )
+        if first != second:
+            raise ArchiveError(
+                f"nsq: {one.nsqd} and {other.nsqd} have the same log of topic {one.topic}, so one of these nsqds has a copy of "
+                "the other one's data path: name only one of them"
+            )
+        _log.warning("nsq: %s and %s are the same nsqd: it is read once", *addresses)
+        self._same.add(frozenset(addresses))
 
     def _now(self, log: LogKey) -> Retained:
         """Return what is retained of a log; with an archive, from its earliest message on. Raises NoTopic and ArchiveError."""

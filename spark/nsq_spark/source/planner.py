@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.sidecars import NsqdPart
 from nsq_spark.archive.splits import ArchiveError, Names, Span
-from nsq_spark.source.history import History
+from nsq_spark.source.history import History, Source
 from nsq_spark.source.live_options import (
     EARLIEST,
     LATEST,
@@ -32,6 +32,10 @@ from nsq_spark.source.nsqds import Answers, LiveTopics, Retained, id_before, rep
 
 _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
+_by_id_and_number = attrgetter("last_id", "seq")
+_BEGINS_LATER = (
+    "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
+)
 
 
 @dataclass(repr=False)
@@ -68,10 +72,11 @@ class Planner:
         self._columns = columns
         self._there: Answers = {}
         self._epochs: dict[tuple[str, int | None], LogKey] = {}
+        self._incomplete: set[LogKey] = set()  # archives of these lack messages, as of the last check
 
-    def retained(self, known: Iterable[LogKey] = (), *, of_all: bool) -> Answers:
+    def retained(self, known: Positions | None = None, *, of_all: bool) -> Answers:
         """Return what each log keeps; see `LiveTopics.retained`."""
-        found = self.topics.retained(known, of_all=of_all)
+        found = self.topics.retained(known or {}, of_all=of_all)
         for log, retained in found.items():
             before = self._there.get(log)
             if self.history is None or (before and before.end.epoch == retained.end.epoch):
@@ -81,9 +86,16 @@ class Planner:
                 _log.warning(
                     "nsq: topic %s on %s was deleted and created again: reading on in the new one", *log
                 )
+        for log, retained in found.items():
+            self._forget_other_names(log, retained)
         self._there |= found
         self._know({log: retained.end for log, retained in found.items()})
         return found
+
+    def _forget_other_names(self, log: LogKey, retained: Retained) -> None:
+        for other, before in list(self._there.items()):
+            if other.topic == log.topic and before.end.epoch == retained.end.epoch:
+                del self._there[other]
 
     def missing_topics(self, there: Iterable[LogKey]) -> str:
         """Return a sentence that names a requested topic which neither an nsqd nor the archive has; "" if there is none."""
@@ -110,6 +122,8 @@ class Planner:
             if log not in there:
                 first = stretches[0].beginning
                 begins[log] = max(first, _at_time(offset, first), key=_by_id)
+                if begins[log] == first and first.count:
+                    _log.warning(_BEGINS_LATER, "archive", *log, first.count)
         return TopicOffset(begins)
 
     def _beginning_of(self, log: LogKey, retained: Retained) -> Position:
@@ -118,16 +132,50 @@ class Planner:
         if self.history and one == EARLIEST:
             return self._earliest(log, retained)
         low = self.topics.position(option, one, log, retained)
-        if not isinstance(one, dict) or one.get("seq", low.seq) >= low.seq:
+        if not isinstance(one, dict):
             return low
-        asked = one["seq"]
+        if "seq" in one:
+            self._check_number(log, low, one["seq"])
+        elif low.count is None:
+            return self._beginning_in_archive(log, low, retained, is_time="time" in one)
+        elif self.history is None:
+            self._check_kept(log, low, one)
+        return low
+
+    def _check_number(self, log: LogKey, low: Position, asked: int) -> None:
+        """Report messages from a number on that the log does not keep. Raises ArchiveError."""
+        if asked >= low.seq:
+            return
         if self.history:
             raise ArchiveError(
-                f"nsq: option {option}: {log.nsqd} does not keep number {asked} of topic {log.topic} any more, and the "
+                f"nsq: option startingOffsets: {log.nsqd} does not keep number {asked} of topic {log.topic} any more, and the "
                 "archive has no numbers: give the id of the message before, as text, or a time"
             )
         report_loss(self.options, log, Position(None, asked, low.epoch), low.seq - asked)
-        return low
+
+    def _check_kept(self, log: LogKey, low: Position, one: dict[str, int]) -> None:
+        """Report messages behind an id or a time that the log may have dropped; it does not say how many. Raises LostMessages."""
+        answer = self.topics.read(log, **one)
+        if answer.first.seq > answer.earliest_seq or not answer.earliest_seq:
+            return
+        if "time" in one:
+            _log.warning(_BEGINS_LATER, "log", log.topic, log.nsqd, answer.earliest_seq)
+        elif one["id"] != answer.end.last_id:
+            report_loss(
+                self.options, log, Position(one["id"], None, low.epoch), answer.earliest_seq, is_most=True
+            )
+
+    def _beginning_in_archive(
+        self, log: LogKey, low: Position, retained: Retained, *, is_time: bool
+    ) -> Position:
+        """Return where to begin behind an id or a time that the log does not keep. Raises LostMessages."""
+        first = self._archive.beginning(log)
+        if not low.is_before(first or retained.first) or not low.is_before(retained.first):
+            return low
+        if is_time or first is None or not first.count:
+            return self._earliest(log, retained)
+        report_loss(self.options, log, low, first.count, is_most=True)
+        return first
 
     def ending(self, start: TopicOffset, there: Answers) -> TopicOffset:
         """Return what a table reads from its beginning on."""
@@ -155,12 +203,7 @@ class Planner:
         if first is None or (retained.end.count and not first.is_before(retained.first)):
             return Position() if retained.first.count else retained.first
         if first.count:
-            _log.warning(
-                "nsq: the archive of topic %s of %s begins later than the topic: it does not have the first %d messages",
-                log.topic,
-                log.nsqd,
-                first.count,
-            )
+            _log.warning(_BEGINS_LATER, "archive", log.topic, log.nsqd, first.count)
         return first
 
     # ---- what comes next
@@ -171,6 +214,7 @@ class Planner:
         begins = self._begins(before, there)
         lows = {log: low for log, low in {**before.ends, **begins}.items() if log not in self.topics.silent}
         highs = self._archived(lows, there)
+        complete = {log for log, high in highs.items() if high.count is not None} - self._incomplete
         ends = dict(before.ends)
         archived: Counts = {}
         waiting: Counts = {}
@@ -184,7 +228,9 @@ class Planner:
             begin = highs.get(log, low)
             of_log = taken[log] - archived[log]
             if of_log < 0:
-                ends[log] = self._archive.take(log, low, begin.last_id, taken[log])
+                ends[log] = self._archive.take(
+                    log, low, begin.last_id, taken[log], is_complete=log in complete
+                )
             elif taken[log] < waiting[log]:
                 ends[log] = self.topics.read(log, seq=begin.seq + of_log).first if of_log else begin
         left = {log: count - taken[log] for log, count in waiting.items()}
@@ -195,7 +241,7 @@ class Planner:
     def _stop(self, log: LogKey, begin: Position, there: Answers, target: Positions | None) -> Position:
         """Return the position up to which a log is read: its end, or the end that it had when the query began."""
         stop = there[log].end if log in there else begin
-        asked = stop if target is None else target.get(log, begin)
+        asked = stop if target is None else _target_in(target, log, stop.epoch) or begin
         if asked.epoch == stop.epoch and asked.is_before(stop):
             stop = asked
         return stop if begin.is_before(stop) else begin
@@ -205,9 +251,13 @@ class Planner:
         found: Positions = {}
         for log, retained in there.items():
             low = before.ends.get(log)
-            if low is None:
-                found[log] = self._joining(before, log, retained)
+            furthest = self._left(before, log, retained)
+            if low is None and furthest is None:
+                found[log] = self._joining(log, retained)
                 continue
+            if furthest is not None and furthest != low:
+                low = found[log] = furthest
+            assert low is not None
             is_another = low.epoch is not None and retained.end.epoch != low.epoch
             is_cut = retained.end.epoch == low.epoch and retained.end.seq < low.seq
             if self.history is None:
@@ -220,17 +270,30 @@ class Planner:
                 found[log] = replace(low, count=retained.end.count)
         return found
 
-    def _joining(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position:
-        """Return where a new log begins: where the query left it under another name of its nsqd, or at its earliest message."""
-        if self.history is None:
-            return self.topics.read(log, seq=0).first
-        names = self.topics.names_of(log.nsqd)
-        left = [
+    def _left(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position | None:
+        """Return where the query left a log, under whatever name of its nsqd; None if it has not read it."""
+        own = before.ends.get(log)
+        found = [
             position
             for other, position in before.ends.items()
-            if other.topic == log.topic and (other.nsqd in names or position.epoch == retained.end.epoch)
+            if other.topic == log.topic and position.epoch == retained.end.epoch
         ]
-        return max(left, key=_by_id) if left else self._earliest(log, retained)
+        if found and own is not None and own.epoch is None:
+            found.append(own)
+        if own is None and not found and self.history:
+            names = self.topics.names_of(log.nsqd)
+            found = [
+                position
+                for other, position in before.ends.items()
+                if other.topic == log.topic and other.nsqd in names
+            ]
+        return max(found, key=_by_id_and_number, default=own)
+
+    def _joining(self, log: LogKey, retained: Retained) -> Position:
+        """Return where a log begins that the query has not read: at its earliest message."""
+        if self.history is None:
+            return self.topics.read(log, seq=0).first
+        return self._earliest(log, retained)
 
     # ---- the archive
 
@@ -281,41 +344,51 @@ class Planner:
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
         """Report messages between two positions that the archive does not have, after listing new files."""
-        ended = self._there[log].ended if log in self._there else ()
+        self._incomplete.discard(log)
         for _ in range(2):
-            lost = self._archive.missing(log, low, high, partial(self._count_at, log), ended)
+            lost = self._missing(log, low, high)
             if not lost:
                 return
             self._archive.forget()
+        self._incomplete.add(log)
         report_loss(self.options, log, low, lost)
 
-    def _count_at(self, log: LogKey, message_id: int) -> int | None:
-        """Return how many messages a log has up to an id; None if it does not keep that message."""
+    def _missing(self, log: LogKey, low: Position, high: Position) -> int:
+        """Return how many messages between two positions the archive lacks, or may lack."""
+        return self._archive.missing(log, low, high, self._there.get(log), partial(self._position_at, log))
+
+    def _position_at(self, log: LogKey, message_id: int) -> Position | None:
+        """Return the position behind a message; None if the log does not keep that message."""
         retained = self._there.get(log)
-        if retained is None or retained.is_empty or message_id <= retained.first.last_id:
+        if retained is None or log in self.topics.silent:
+            return None
+        if retained.is_empty or message_id <= retained.first.last_id:
             return None
         answer = self.topics.read(log, id=message_id)
-        # It may have been dropped by now.
-        return answer.first.count if answer.first.seq > answer.earliest_seq else None
+        if answer.first.seq <= answer.earliest_seq:  # it was dropped since then
+            return None
+        return replace(answer.first, message_id=message_id)
 
     # ---- whose the messages in the archive are
 
     def _know(self, positions: Positions) -> None:
         self._epochs |= {(log.topic, position.epoch): log for log, position in positions.items()}
 
-    def _owners(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
-        """Return the log of each topic and nsqd in the archive, itself if it is gone. Raises ArchiveError if it may be down."""
+    def _owners(self, newest: list[tuple[LogKey, NsqdPart]]) -> dict[Source, LogKey]:
+        """Return the log of each topic, nsqd and epoch in the archive, itself if it is gone. Raises ArchiveError if it may be
+        down.
+        """
         return with_retries(partial(self._owners_now, newest), self.options.give_up_after_s)
 
-    def _owners_now(self, newest: Mapping[LogKey, NsqdPart]) -> dict[LogKey, LogKey]:
+    def _owners_now(self, newest: list[tuple[LogKey, NsqdPart]]) -> dict[Source, LogKey]:
         nsqds, failures = self.topics.by_tcp_address()
-        found = {}
-        for name, part in newest.items():
-            log = (
-                LogKey(name.topic, nsqds[name.nsqd])
-                if name.nsqd in nsqds
-                else self._log_with(name.topic, part)
-            )
+        found: dict[Source, LogKey] = {}
+        for name, part in newest:
+            log = self._log_of_epoch(name.topic, part.epoch)
+            if log is None and name.nsqd in nsqds:
+                log = LogKey(name.topic, nsqds[name.nsqd])
+            elif log is None:
+                log = self._log_with(name.topic, part)
             if log is None and failures:
                 raise failures[0]
             if log is None and not self.options.gone & {name.nsqd, "*"}:
@@ -323,19 +396,33 @@ class Planner:
                     f"nsq: the archive has messages of topic {name.topic} of nsqd {name.nsqd}, which is not there; if it will "
                     "not return, name it in the option goneNsqds"
                 )
-            found[name] = log or name
+            found[name, part.epoch] = log or name
         return found
 
+    def _log_of_epoch(self, topic: str, epoch: int | None) -> LogKey | None:
+        """Return the log that has an epoch, or had it before its topic was deleted, whatever the address of its nsqd was."""
+        if epoch is None:
+            return None
+        for log, retained in self._there.items():
+            if log.topic == topic and epoch in (retained.end.epoch, *dict(retained.ended)):
+                return log
+        return self._epochs.get((topic, epoch))
+
     def _log_with(self, topic: str, part: NsqdPart) -> LogKey | None:
-        """Return the log that has a message, under whatever name the archive knows its nsqd: one of now, or of the query."""
-        if part.epoch is not None and (log := self._epochs.get((topic, part.epoch))):
-            return log
+        """Return the log that has a message, under whatever name the archive knows its nsqd."""
         for log in self._there:
             if log.topic == topic:
                 before = self.topics.read(log, id=part.last_id - 1)
                 if not before.is_empty and before.first.message_id == part.last_id - 1:
                     return log
         return None
+
+    def _now_named(self, log: LogKey, high: Position) -> LogKey:
+        """Return a log under the name that its nsqd has now."""
+        for other, retained in self._there.items():
+            if other.topic == log.topic and high.epoch == retained.end.epoch:
+                return other
+        return log
 
     # ---- what tasks read
 
@@ -348,8 +435,8 @@ class Planner:
             low = end.begins.get(log) or start.ends.get(log, Position())
             if not low.is_before(high):
                 continue
-            is_waited_for = log in self.topics.silent and high.count is not None  # by its task
-            archived = None if is_waited_for else self._archived_up_to(log, low, there)
+            log = self._now_named(log, high)
+            archived = None if self._is_waited_for(log, low, high) else self._archived_up_to(log, low, there)
             if archived is not None:
                 archived = min(archived, high, key=_by_id)
                 self._check(log, low, archived)
@@ -368,6 +455,13 @@ class Planner:
             ]
         return found
 
+    def _is_waited_for(self, log: LogKey, low: Position, high: Position) -> bool:
+        """True if an nsqd that does not answer has messages which the archive lacks: the task waits for it."""
+        if log not in self.topics.silent or high.count is None:
+            return False
+        end = self.history.end(log) if self.history else None
+        return end is None or end.is_before(high) or bool(self._missing(log, low, high))
+
     def archived(self, log: LogKey, low: Position, high: Position) -> list[InputPartition]:
         """Return what reads messages that a log has dropped since they were planned."""
         self._archive.forget()
@@ -382,6 +476,12 @@ class Planner:
             self.topics.read(log, seq=low.seq + messages * part // parts).first for part in range(1, parts)
         ]
         return list(pairwise([low, *inner, high]))
+
+
+def _target_in(target: Positions, log: LogKey, epoch: int | None) -> Position | None:
+    """Return the end that a log had under whatever name of its nsqd."""
+    same = [end for other, end in target.items() if other.topic == log.topic and end.epoch == epoch]
+    return same[0] if same else target.get(log)
 
 
 def _at_time(offset: Offset, otherwise: Position) -> Position:

@@ -10,6 +10,9 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from nsq_spark.archive.listing import Hints, list_files, survey
 from nsq_spark.archive.names import time_in, topics_in, zone_of
 from nsq_spark.archive.read import read
@@ -203,6 +206,24 @@ def test_messages_without_a_topic_in_a_file_whose_name_fits_two(tmp_path: Path) 
     ):
         bodies(tmp_path)
     assert bodies(tmp_path, hints=Hints(topic="orders.eu")) == [b"own", b"own"]
+
+
+@pytest.mark.parametrize("requested", [Requested(), Requested(frozenset({"orders"}))])
+def test_a_file_that_was_copied_out_of_its_directory(tmp_path: Path, requested: Requested) -> None:
+    """Nsq-to-file leaves the topic of Parquet to Hive's directory; the name of the file begins with that of a host."""
+    hive = tmp_path / "topic=orders" / "date=2026-11-28"
+    hive.mkdir(parents=True)
+    columns = {"id": ["00000000000000aa"], "body": [b"1"], "nsqd": ["h:4150"]}
+    pq.write_table(pa.table(columns), hive / "vm-000000.parquet")
+    assert bodies(hive, requested) == [b"1"]
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    (copied / "vm-000000.parquet").write_bytes((hive / "vm-000000.parquet").read_bytes())
+    with pytest.raises(
+        ArchiveError, match=r"vm-000000.parquet does not store its topic: .* set defaultTopic"
+    ):
+        bodies(copied, requested)
+    assert bodies(copied, requested, Hints(topic="orders")) == [b"1"]
 
 
 # ---- times

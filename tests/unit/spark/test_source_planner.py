@@ -31,6 +31,7 @@ from tests.support.archives import Message, finished_file, framed
 TOPIC = "orders"
 NSQDS = ("a", "b")
 NUMBERS = st.integers(1, 9)
+SHARES = st.lists(st.booleans(), min_size=2, max_size=20)
 
 
 @dataclass
@@ -101,6 +102,12 @@ class World:
             path = self.directory / name
             path.write_bytes(data)
         self.files[path] = [message for run in messages for message in run]
+
+    def has_only_unfinished(self) -> bool:
+        """True if there is a message that is neither kept nor in a finished file."""
+        finished = {int(str(one.id), 16) for messages in self.files.values() for one in messages}
+        kept = {one for log in self.logs.values() for one in log.ids[log.dropped :]}
+        return bool(set(self.published) - finished - kept)
 
     def compact(self, paths: Iterable[Path]) -> None:
         """Write one file in place of some, as OPTIMIZE does. The manifest keeps its lines."""
@@ -339,7 +346,79 @@ class LossyStreams(Streams):
             return super().step(most, crashes=crashes)
 
 
+class SharedStreams(Streams):
+    """Several nsq-to-files share a channel, and finish their files at different times: ids of files overlap. A query is refused
+    while messages that it needs are in no finished file, and has each message once when all files are finished.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unfinished: list[tuple[str, list[int]]] = []
+        self.shares: list[bool] = []
+
+    def teardown(self) -> None:
+        self.finish_all()
+        super().teardown()
+
+    @rule(nsqd=st.sampled_from(NSQDS), shares=SHARES, most=st.integers(1, 12))
+    def share_between_plan_and_reading(self, nsqd: str, shares: list[bool], most: int) -> None:
+        self.publish(nsqd, len(shares))
+        self.shares = shares
+        self.step(most)
+
+    @rule(nsqd=st.sampled_from(NSQDS), shares=SHARES)
+    def share(self, nsqd: str, shares: list[bool]) -> None:
+        """The next messages are finished in the channel, those of one nsq-to-file not in the archive."""
+        log = self.world.logs[nsqd]
+        ids = log.ids[log.archived :][: len(shares)]
+        log.archived += len(ids)
+        mine = [one for one, is_mine in zip(ids, shares, strict=False) if is_mine]
+        self.unfinished.append((nsqd, [one for one in ids if one not in mine]))
+        self.world.write({nsqd: mine}, is_described=True)
+
+    @precondition(lambda self: self.unfinished)
+    @rule()
+    def finish_one(self) -> None:
+        nsqd, ids = self.unfinished.pop()
+        self.world.write({nsqd: ids}, is_described=True)
+
+    def finish_all(self) -> None:
+        while self.unfinished:
+            self.finish_one()
+
+    @rule(nsqd=st.sampled_from(NSQDS), count=NUMBERS)
+    def create_again(self, nsqd: str, count: int) -> None:
+        self.finish_all()
+        super().create_again(nsqd, count)
+
+    def step(self, most: int | None, *, crashes: bool = False) -> bool:
+        try:
+            return super().step(most, crashes=crashes)
+        except LostMessages:
+            assert self.world.has_only_unfinished()
+        self.finish_all()
+        self.restart()
+        return super().step(most, crashes=crashes)
+
+    def rows(self, before: TopicOffset, after: TopicOffset) -> list[int]:
+        """Messages are archived and dropped before they are read; the same batch is read again when files are finished."""
+        shares, self.shares = self.shares, []
+        for nsqd in NSQDS:
+            self.share(nsqd, shares)
+        for log in self.world.logs.values():
+            log.dropped = log.archived
+        try:
+            return super().rows(before, after)
+        except LostMessages:
+            assert self.world.has_only_unfinished()
+        self.finish_all()
+        self.restart()
+        return super().rows(before, after)
+
+
 TestStreams = Streams.TestCase
 TestStreams.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestLossyStreams = LossyStreams.TestCase
 TestLossyStreams.settings = TestStreams.settings
+TestSharedStreams = SharedStreams.TestCase
+TestSharedStreams.settings = TestStreams.settings

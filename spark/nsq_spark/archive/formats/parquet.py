@@ -11,7 +11,7 @@ pyarrow ends the process (`std::terminate`) when it is asked for the metadata of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,11 @@ def needed_columns(requested: Requested) -> set[str]:
         return set(STORED_TYPES)
     chosen = {"timestamp": requested.needs_times, "topic": requested.needs_topics}
     return {name for name in STORED_TYPES if chosen.get(name, name in requested.columns)}
+
+
+def leaves_topic_to_directory(columns: Collection[str]) -> bool:
+    """True if nsq-to-file wrote a file with these columns to Hive's directory `topic=...`. Its name then begins with a host."""
+    return "nsqd" in columns and "topic" not in columns
 
 
 def chunks_of(
@@ -118,6 +123,11 @@ def read(file: File, split: Split, requested: Requested, damage: Damage) -> Chun
         if split.is_first:
             damage.found(split.path, 0, split.file_bytes, f"its footer cannot be read: {first_line(error)}")
         return
+    if split.is_guessed and requested.needs_topics and leaves_topic_to_directory(parquet.schema_arrow.names):
+        raise ArchiveError(
+            f"{split.path} does not store its topic: nsq-to-file wrote it to a directory topic=..., from which it was copied, or "
+            f"which the path must have: {SAY_THE_TOPIC}"
+        )
     for group in groups:
         row = group.row
         try:
