@@ -28,7 +28,9 @@ INTERVAL_S = 2
 # Longer delays are chained by the app.
 LONGEST_DEFER_S = 2.0
 SLOW_S = 2.5
-LONGEST_CALL_S = 0.05
+LONGEST_CALL_S = 0.3
+# Handlers with `Once` work in a transaction, one at a time.
+LONGEST_TRANSACTION_S = 0.01
 RETRIES = 2
 RETRY_S = 0.1
 
@@ -64,11 +66,11 @@ def connect() -> sqlite3.Connection:
     return sqlite3.connect(folder / DATABASE)
 
 
-def work() -> None:
-    time.sleep(random.uniform(0, LONGEST_CALL_S))
+def work(longest_s: float = LONGEST_CALL_S) -> None:
+    time.sleep(random.uniform(0, longest_s))
 
 
-@app.handler("plain", concurrency=4, retry=stubborn)
+@app.handler("plain", concurrency=8, retry=stubborn)
 def plain(value: dict) -> None:
     work()
     note([("plain", value["number"])])
@@ -84,16 +86,16 @@ def slow(value: dict) -> None:
 @app.handler("keyed", concurrency=2, retry=stubborn, once=Once(connect, key=lambda value: value["number"]))
 def keyed(value: dict, message: Message, connection: sqlite3.Connection) -> None:
     connection.execute(INSERT, ["keyed", value["number"], message.id.decode(), time.time()])
-    work()
+    work(LONGEST_TRANSACTION_S)
 
 
 @app.handler("identified", concurrency=2, retry=stubborn, once=Once(connect))
 def identified(value: dict, message: Message, connection: sqlite3.Connection) -> None:
     connection.execute(INSERT, ["identified", value["number"], message.id.decode(), time.time()])
-    work()
+    work(LONGEST_TRANSACTION_S)
 
 
-@app.handler("retried", concurrency=2, retry=stubborn)
+@app.handler("retried", concurrency=8, retry=stubborn)
 def retried(value: dict, message: Message) -> None:
     """Fail at the first attempts."""
     work()
@@ -105,6 +107,7 @@ def retried(value: dict, message: Message) -> None:
 @app.handler("doomed", retry=Retry(attempts=2, first_s=RETRY_S, factor=1, most_s=RETRY_S))
 def doomed(value: dict) -> None:
     """Become a dead letter."""
+    work()
     raise ValueError(f"{value['number']} is not valid")
 
 
