@@ -30,6 +30,7 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -392,16 +393,17 @@ class Pump:
     """
 
     def __init__(self) -> None:
+        self._backend = THREADS
         self.arrived: deque[tuple[Source, Message]] = deque()
-        self.news = THREADS.make_poller()
+        self.news = self._backend.make_poller()
         self.failure: Exception | None = None
-        self._poller = THREADS.make_poller()
+        self._poller = self._backend.make_poller()
         self._added: deque[Source] = deque()
         self._sources: list[Source] = []
         self._pid = os.getpid()
         self._is_started = False
         self._is_stopping = False
-        self._stopped = Latch(THREADS.make_lock)
+        self._stopped = Latch(self._backend.make_lock)
 
     def add(self, source: Source) -> None:
         """Receive messages of a source too."""
@@ -410,7 +412,7 @@ class Pump:
             self._poller.wake()
             return
         self._is_started = True
-        THREADS.spawn("nsqd-py celery", self._run)
+        self._backend.spawn("nsqd-py celery", self._run)
 
     @property
     def is_own_process(self) -> bool:
@@ -865,11 +867,11 @@ def _payload_of(message: Message, queue: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         pass
     info = {"exchange": "", "routing_key": queue}
-    properties = {"delivery_tag": message.id.decode(), "delivery_info": info, "body_encoding": "utf-8"}
+    properties = {"delivery_tag": message.id.decode(), "delivery_info": info, "body_encoding": "base64"}
     return {
-        "body": message.body.decode("utf-8", "replace"),
+        "body": b64encode(message.body).decode(),
         "content-type": "application/octet-stream",
-        "content-encoding": "utf-8",
+        "content-encoding": "binary",
         "headers": {},
         "properties": properties,
     }
@@ -1085,7 +1087,7 @@ class Transport(virtual.Transport):
     def publish(self, topic: str, payload: dict[str, Any], *, is_soon: bool) -> None:
         """Store a message, deferred until its ETA. With `is_soon` it is sent soon, and dropped if no nsqd takes it.
 
-        Raises the errors of a Producer, and ImproperlyConfigured for a delay that nsqd refuses.
+        Raises ImproperlyConfigured for a delay that nsqd refuses, and otherwise as `publish` of a client does.
         """
         body = dumps(payload).encode()
         eta_s = eta_of(payload)

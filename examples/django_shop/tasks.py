@@ -17,4 +17,4 @@ def confirm(order_id: int) -> None:
     order = Order.objects.get(id=order_id)
     order.confirmed_at = timezone.now()
     order.save()
-    logging.getLogger("nsqd_py.shop").info("confirmed the order of %s", order.customer)
+    logging.getLogger(__name__).info("confirmed the order of %s", order.customer)

@@ -42,8 +42,9 @@ LONGEST_DEFER_S = 3600.0  # nsqd's --max-defer-timeout and --max-req-timeout
 class App:
     """Handlers of topics, and publishing to topics.
 
-    handlers  the declared handlers, in order
-    clock     the time in seconds since the epoch
+    handlers   the declared handlers, in order
+    schedules  the declared schedules, by name
+    clock      the time in seconds since the epoch
     """
 
     def __init__(
@@ -180,7 +181,9 @@ class App:
 
         It takes no arguments. An occurrence that is missed because no process runs is made up for when one starts, once, with
         a WARNING. The retries and dead letters of the topic `<app>.due` are those of a handler. After a crash, an
-        occurrence may run twice. If the function takes longer than the interval, the next call begins in the meantime.
+        occurrence may run twice. If the function takes longer than the interval, the next call begins in the meantime. The
+        clocks of machines should differ by a second at most. While processes start, an occurrence may be late by some
+        seconds, and is skipped if the next one is due by then.
 
         Raises BadSchedule.
         """

@@ -119,9 +119,7 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.celery", "Pump.add", "self._run"): Work(
         ("nsqd_py.celery:Pump", "nsqd_py.celery:Source.is_cancelled", *CONSUMER)
     ),
-    Place("nsqd_py.celery", "Transport._pump", "self._made_pump.begin_to_stop"): Work(
-        ("nsqd_py.celery:Pump",)
-    ),
+    Place("nsqd_py.celery", "Transport._pump", "_drop"): Work(("nsqd_py.celery:Pump",)),
     # ---- logs
     Place("nsqd_py.broker.disk_io", "in_timed_thread", "run"): Work((f"{DISK}:CallTimer",)),
     Place("nsqd_py.broker.disk_io", "SlowWriter._write_in_thread", "appending.write"): Work(

@@ -29,13 +29,13 @@ from nsqd_py.settings.program import Program
 from tests.support.commands import runner
 from tests.support.network import free_ports
 from tests.support.nsqd_process import wait_until
+from tests.support.secret_app import CANARY
 from tests.support.sweeps import sampled
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import auth
 
 pytestmark = pytest.mark.ours
 
-CANARY = "Canary7Canary7"
 DAEMONS = [getattr(import_module(f"{package}.options"), name) for package, name, _ in _DAEMONS]
 PROGRAMS: list[Program[Any]] = [*DAEMONS, *programs()]
 LOGGING_TOOLS = [program for program in PROGRAMS if program.groups.get("Log")]
@@ -162,7 +162,7 @@ COMPLETE = {
     "to_nsq": ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1"),
     "nsq_to_http": ("--topic=t",),
     "nsq_to_nsq": ("--topic=t", "--destination-nsqd-tcp-address=127.0.0.1:1"),
-    "nsq_worker": ("nowhere:app",),
+    "nsq_worker": ("tests.support.secret_app:app",),
     "spark_replay": ("/nowhere", "--dry-run"),
 }
 

@@ -20,6 +20,9 @@ what waits on nsqd. The newest one runs, the others are dropped. This is why exa
 A token may be lost: its topic was deleted or emptied, its nsqd is away or gone. So every scheduler publishes a new one when
 one that it has heard is overdue by `OVERDUE_S`, and when it knows none for the next occurrence.
 
+Clocks of processes and of nsqds differ by a second at most; if they differ by more, an occurrence may run twice when a scheduler
+starts. A crash, or a publish that takes longer than `SETTLE_S`, may repeat one too.
+
 An occurrence that is late runs once. If others of its schedule are due by then, only the last of them runs.
 """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, chord
 from kombu import Exchange, Queue
 
 import nsqd_py
@@ -49,6 +49,10 @@ class Program:
             "CELERY_SETTINGS": json.dumps({"broker_transport_options": {"msg_timeout": MSG_TIMEOUT_S}}),
         }
         self.workers: list[subprocess.Popen[bytes]] = []
+
+    def use_backend(self, url: str) -> None:
+        """Keep results in a backend from now on."""
+        self.app.conf.result_backend = self._environment["CELERY_BACKEND"] = url
 
     def start_worker(self, *arguments: str, queues: str = "") -> subprocess.Popen[bytes]:
         """Start a worker, and wait until it is ready."""
@@ -251,6 +255,19 @@ def test_two_queues_and_routing_by_exchanges(program):
         program.send("early", 3, queue=None, exchange=topics, routing_key=routes[3], declare=declare)
     program.send("early", 4)
     program.wait_for("early 1", "early 2", "early 4", count=3)
+
+
+def test_results_come_back_by_messages(program):
+    program.use_backend("rpc://")
+    program.start_worker("--concurrency=1")
+    results = [program.send("early", number) for number in range(5)]
+    assert [result.get(timeout=40) for result in results] == list(range(5))
+
+
+def test_a_chord_needs_a_result_backend_as_with_every_broker(program):
+    signature = program.app.signature(f"{APP}.early", (1,), queue=program.queue)
+    with pytest.raises(NotImplementedError, match="result backend"):
+        chord([signature, signature], signature, app=program.app).apply_async()
 
 
 def test_a_priority_is_refused_when_the_task_is_sent(program):

@@ -185,11 +185,11 @@ def test_a_message_is_taken_alone(connect):
 
 
 def test_what_other_programs_publish_arrives_as_bytes(nsqd, connect):
-    nsqd.publish("foreign", b"not of kombu")
+    nsqd.publish("foreign", b"not of kombu \xff")
     channel = connect().channel()
     message = Queue("foreign").bind(channel).get(accept=["application/octet-stream"])
     assert message.content_type == "application/octet-stream"
-    assert message.body == b"not of kombu"
+    assert message.body == b"not of kombu \xff"
 
 
 # ---- times

@@ -260,6 +260,13 @@ def test_a_topic_without_dead_letters_is_not_created(worker: Worker, nsqd: NsqdP
     assert nsqd.topic_stats("orders.dead") is None
 
 
+@pytest.mark.parametrize("verb", ["list", "replay --all", "discard --all"])
+def test_without_an_nsqd_none_of_them_says_that_there_are_none(tmp_path: Path, verb: str) -> None:
+    ended = Worker(tmp_path).run("dead", verb.split()[0], "shop:app", *verb.split()[1:])
+    assert (ended.returncode, ended.stdout) == (1, b"")
+    assert b"no nsqd that has mails.dead can be reached; nsq-worker check says why\n" in ended.stderr
+
+
 def test_a_replay_that_is_killed_loses_nothing(worker: Worker, nsqd: NsqdProcess) -> None:
     """Each message is in the topic or still a dead letter, wherever the kill came."""
     bodies = [b"message %d" % number for number in range(300)]

@@ -189,7 +189,6 @@ class Held:
 
     def __init__(self, app: App, topic: str, channel: str, log: Log) -> None:
         self._held: list[Message] = []
-        self._nsqds = app.addresses[0]
         self._consumer = Consumer(
             topic, channel, max_in_flight=_MOST_HELD, max_attempts=0, **app.client_settings | {"log": log}
         )
@@ -211,8 +210,10 @@ class Held:
             yield message
             if message.is_answered:
                 self._held.pop()
-        if self._nsqds and not self._consumer.stats().connections:
-            raise ToolError(f"none of the nsqds of the app can be reached: {', '.join(self._nsqds)}")
+        if not self._consumer.stats().connections:
+            raise ToolError(
+                f"no nsqd that has {self._consumer.topic} can be reached; nsq-worker check says why"
+            )
 
 
 def _letter_of(message: Message) -> Letter:

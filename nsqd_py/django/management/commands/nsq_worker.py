@@ -19,7 +19,7 @@ from nsqd_py.django.queues import BACKEND_VARIABLE, QUEUES_VARIABLE, THREADS_VAR
 _NSQ_WORKER = (sys.executable, "-m", "nsq_apps.nsq_worker", "nsqd_py.django.worker:app")
 _STOP_TIMEOUT_S = 25.0
 _LEVELS = (logging.CRITICAL, logging.INFO, logging.DEBUG, logging.DEBUG)  # by --verbosity
-_LOGGERS = (framework.NAME, "nsqd_py")
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Command(BaseCommand):
@@ -77,7 +77,8 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if options["processes"] > 1 or options["health_address"]:
             self._become_nsq_worker(options)
-        self._show_logs(options["verbosity"])
+        # Without effect where the project's LOGGING has handlers for all. nsq-worker does so too.
+        logging.basicConfig(level=_LEVELS[options["verbosity"]], format=_LOG_FORMAT)
         try:
             app.run(options["stop_timeout"])
         except NsqClientError as error:
@@ -105,15 +106,6 @@ class Command(BaseCommand):
         }
         self.stdout.flush()
         os.execve(sys.executable, words, environment)
-
-    def _show_logs(self, verbosity: int) -> None:
-        """Log to standard error, unless the project's LOGGING says where."""
-        for name in _LOGGERS:
-            logger = logging.getLogger(name)
-            if logger.level == logging.NOTSET:
-                logger.setLevel(_LEVELS[verbosity])
-            if not logger.hasHandlers():
-                logger.addHandler(logging.StreamHandler(self.stderr))
 
 
 def _names(text: str) -> tuple[str, ...]:
