@@ -235,8 +235,9 @@ class Orphan:
 class Campaign:
     """An nsqd, an nsq-worker and a publisher. `run` kills, and `finish` judges."""
 
-    def __init__(self, folder: Path, processes: int, seed: int) -> None:
+    def __init__(self, folder: Path, processes: int, seed: int, limit_s: float = LIMIT_S) -> None:
         self.figures = Figures()
+        self._limit_s = limit_s
         self._folder = folder
         self._random = random.Random(seed)
         self._processes = processes
@@ -496,7 +497,7 @@ class Campaign:
             wait_s = max(0.0, wait_s - OWN_S.get(kind, 0.0))
             if wait_s:
                 figures.waits_s.append(wait_s)
-            if wait_s > LIMIT_S:
+            if wait_s > self._limit_s:
                 figures.stuck[kind] += 1
         for (kind, _), count in effects.once.items():
             if count > 1:
