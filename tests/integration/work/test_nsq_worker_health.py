@@ -26,9 +26,9 @@ def worker(tmp_path: Path, nsqd: NsqdProcess) -> Iterator[Worker]:
     made.destroy()
 
 
-def wait_for_health(worker: Worker, status: int, text: str) -> None:
+def wait_for_health(worker: Worker, status: int, text: str, path: str = "/healthz") -> None:
     def answers() -> bool:
-        found, body = worker.get("/healthz")
+        found, body = worker.get(path)
         return found == status and text in body
 
     wait_until(answers, what=f"{status} {text!r}")
@@ -57,6 +57,14 @@ def test_a_process_that_hangs_or_ends_is_not_healthy(worker: Worker) -> None:
     wait_for_health(worker, 200, "OK\n")
     assert metric(worker, "nsq_worker_restarts_total", "-") == 1
     assert worker.get("/other")[0] == 404
+
+
+def test_a_handler_without_a_connection_is_not_ready_but_healthy(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.start(HEALTH)
+    wait_for_health(worker, 200, "OK\n", "/readyz")
+    nsqd.kill()
+    wait_for_health(worker, 503, "shop.bill has no connection for orders/billing\n", "/readyz")
+    assert worker.get("/healthz") == (200, "OK\n")
 
 
 def test_a_worker_that_stops_says_so(worker: Worker, nsqd: NsqdProcess) -> None:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from nsq_tools.worker.options import WorkerOptions
 from nsq_tools.worker.words import CHECK, RUN, RUN_ONCE, Task, parse_words
+from nsqd_py.client.errors import BadClientOption
+from nsqd_py.client.lookup import nodes_url
 from nsqd_py.runtime.logs.daemon_log import Log
-from nsqd_py.settings.declaration import check_package
+from nsqd_py.settings.declaration import bad_options, check_package
 from nsqd_py.settings.durations import SECOND_NS
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 def check(options: WorkerOptions) -> None:
     """Raise BadOptions if the options cannot be used."""
     parse_words(options.app, takes_all=options.all)
+    for address in options.nsqd_http_address:
+        with bad_options("--nsqd-http-address: ", BadClientOption):
+            nodes_url(address)
     if options.health_address:
         check_package("prometheus_client", "work", "--health-address")
     if options.reload:

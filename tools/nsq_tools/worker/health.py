@@ -1,4 +1,4 @@
-"""/healthz and /metrics of all processes, over HTTP.
+"""/healthz, /readyz and /metrics of all processes, over HTTP.
 
 A thread serves each request, and reads the board of the supervisor once.
 """
@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from nsq_tools.worker.reports import BOUNDS_S, HandlerCounts
-from nsq_tools.worker.verdict import Board, problems_of
+from nsq_tools.worker.verdict import Board, problems_of, unconnected
 from nsqd_py.net.addresses import join_address, parse_host_port
 from nsqd_py.settings.program import ToolError
 
@@ -80,9 +80,12 @@ class Pages:
         """Return the status, the type and the body for a path."""
         if path == "/metrics":
             return 200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry)
-        if path != "/healthz":
-            return 404, _TEXT, b"there are /healthz and /metrics\n"
-        problems = problems_of(self._board(), self._clock())
+        if path not in ("/healthz", "/readyz"):
+            return 404, _TEXT, b"there are /healthz, /readyz and /metrics\n"
+        board = self._board()
+        problems = problems_of(board, self._clock())
+        if path == "/readyz":
+            problems += unconnected(board)
         body = "".join(f"{problem}\n" for problem in problems) or "OK\n"
         return 503 if problems else 200, _TEXT, body.encode()
 

@@ -36,7 +36,7 @@ class _App(Options, title="App"):
     health_address: str = setting(
         STRING,
         "",
-        "Address (host:port) to serve /healthz and /metrics of all processes on.",
+        "Address (host:port) to serve /healthz, /readyz and /metrics of all processes on.",
         check=_check_health_address,
     )
 

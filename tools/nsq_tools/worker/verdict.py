@@ -47,6 +47,16 @@ def problems_of(board: Board, now_s: float) -> list[str]:
     return [problem for process in board.processes for problem in _of_process(process, now_s)]
 
 
+def unconnected(board: Board) -> list[str]:
+    """Return a line for each consumer without a connection: it gets no message, although its process is healthy."""
+    return [
+        f"process {process.number} (pid {process.pid}): {counts.handler} has no connection for {counts.topic}/{counts.channel}"
+        for process in board.processes
+        for counts in process.report.handlers.values()
+        if process.pid and not counts.connections
+    ]
+
+
 def _of_process(process: ProcessState, now_s: float) -> Iterator[str]:
     if not process.pid:
         yield f"process {process.number} does not run: {process.why}"
