@@ -17,7 +17,7 @@ from pathlib import Path
 from nsqd_py.protocol.envelope import unwrap
 from nsqd_py.work import App, Batch, Message, Middleware, Once, Retry
 from nsqd_py.work.middleware import Call
-from nsqd_py.work.timed.scheduler import DUE_HEADER
+from nsqd_py.work.timed.scheduler import DUE_HEADER, SCHEDULE_HEADER
 
 NAME = "kills"
 EFFECTS = "effects"
@@ -54,7 +54,7 @@ class JobNotes(Middleware):
     def around(self, message: Message, call: Call) -> None:
         _, headers = unwrap(message.body)
         call()
-        if DUE_HEADER in headers:
+        if SCHEDULE_HEADER in headers:
             note([("job", headers[DUE_HEADER])])
 
 
