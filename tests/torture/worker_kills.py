@@ -14,22 +14,17 @@ left over  processes that run after the end, or zombies
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import re
 import shutil
 import signal
-import sqlite3
-import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,29 +32,16 @@ import click
 import psutil
 
 from nsqd_py.client import Consumer, Message
-from nsqd_py.client.errors import NsqClientError
 from nsqd_py.protocol.envelope import unwrap
 from nsqd_py.testing.embedded import Nsqd
-from nsqd_py.work import App
+from nsqd_py.work.timed.scheduler import DUE_HEADER, due_topic
 from tests.support import killed_work as work
+from tests.support.killed_messages import ONCE, Effects, Publisher, Task, effect_of
 from tests.support.nsqd_process import REPOSITORY, wait_until
+from tests.torture.worker_figures import LIMIT_S, MSG_TIMEOUT_S, Figures, report
 
-MSG_TIMEOUT_S = 2.0
-# A message that can be delivered must have its effect within this time.
-LIMIT_S = MSG_TIMEOUT_S + 1.0
 # The time that handlers of these kinds take themselves.
 OWN_S = {"slow": work.SLOW_S, "retried": work.RETRIES * (work.RETRY_S + work.LONGEST_CALL_S)}
-KINDS = (
-    *("plain", "keyed", "batched", "asynchronous", "deferred", "retried"),
-    *("plain", "identified", "batched", "asynchronous", "chained", "doomed"),
-)
-SLOW_EVERY = 300
-ONCE = ("keyed", "identified")
-# Some messages with a key are published twice.
-TWICE_EVERY = 5
-DEFERS_S = {"deferred": 1.0, "chained": 2 * work.LONGEST_DEFER_S}
-TOPICS = {"chained": "deferred"}
-PAUSE_S = 0.02  # between two messages of the publisher
 
 KILLS_OF_A_ROUND = (6, 14)
 BETWEEN_KILLS_S = (0.05, 0.7)
@@ -77,137 +59,6 @@ MARK = "KILLS_FOLDER"
 
 _DROPPED = f"identified/{work.NAME} dropped "
 _RUNS = re.compile(r" runs as pid (\d+)$", re.MULTILINE)
-
-Task = tuple[str, int]  # its kind and its number
-
-
-@dataclass
-class Figures:
-    """What a campaign has shown. `waits_s` are of messages that could be delivered while everything ran."""
-
-    kills: Counter[str] = field(default_factory=Counter)
-    signals: Counter[str] = field(default_factory=Counter)
-    rounds: int = 0
-    accepted: int = 0
-    lost: Counter[str] = field(default_factory=Counter)
-    repeated: Counter[str] = field(default_factory=Counter)
-    dropped: int = 0  # by Once, by the id of the message
-    again: int = 0  # effects of handlers without Once, beyond the first of each message
-    stuck: Counter[str] = field(default_factory=Counter)
-    waits_s: list[float] = field(default_factory=list)
-    longest_s: float = 0.0  # with the kills in between
-    ups_s: list[float] = field(default_factory=list)
-    orphans_s: list[float] = field(default_factory=list)
-    ticks_s: list[float] = field(default_factory=list)
-    jobs: int = 0
-    lost_jobs: int = 0
-    dead: int = 0
-    odd_dead: int = 0
-    odd_ends: list[str] = field(default_factory=list)
-    left_over: list[str] = field(default_factory=list)
-
-    @property
-    def kill_count(self) -> int:
-        return self.kills.total()
-
-    def problems(self) -> dict[str, object]:
-        found = {
-            "lost": dict(self.lost),
-            "repeated": dict(self.repeated),
-            "stuck": dict(self.stuck),
-            "lost jobs": self.lost_jobs,
-            "dead letters that were not meant": self.odd_dead,
-            "odd ends": self.odd_ends,
-            "left over": self.left_over,
-        }
-        return {name: value for name, value in found.items() if value}
-
-
-class Effects:
-    """What the handlers have done so far: when each message had its first effect, and how many it had."""
-
-    def __init__(self, folder: Path) -> None:
-        self.first_s: dict[Task, float] = {}
-        self.counts: Counter[Task] = Counter()
-        self.once: Counter[tuple[str, object]] = Counter()  # by what must be there once
-        self.jobs_s: dict[str, float] = {}  # by occurrence
-        self._path = folder / work.EFFECTS
-        self._path.touch()
-        self._offset = 0
-        self._row = 0
-        self._database = sqlite3.connect(folder / work.DATABASE, timeout=30)
-        self._database.execute(work.TABLE)
-        self._database.commit()
-
-    def read(self) -> None:
-        with self._path.open() as file:
-            file.seek(self._offset)
-            text = file.read()
-        end = text.rfind("\n") + 1
-        self._offset += end
-        for line in text[:end].splitlines():
-            kind, number, at_s = line.split()
-            if kind == "job":
-                self.jobs_s.setdefault(number, float(at_s))
-            else:
-                self._add((kind, int(number)), float(at_s))
-        query = "SELECT rowid, kind, number, message, at FROM effects WHERE rowid > ? ORDER BY rowid"
-        for row, kind, number, message, at_s in self._database.execute(query, [self._row]):
-            self._row = row
-            self._add((kind, number), at_s)
-            self.once[kind, number if kind == "keyed" else message] += 1
-
-    def _add(self, task: Task, at_s: float) -> None:
-        self.first_s.setdefault(task, at_s)
-        self.counts[task] += 1
-
-    def close(self) -> None:
-        self._database.close()
-
-
-class Publisher:
-    """A thread that publishes until it is stopped. `due_s` says when each accepted message can be delivered."""
-
-    def __init__(self, address: str) -> None:
-        self.due_s: dict[Task, float] = {}
-        self.tried: set[Task] = set()
-        self._app = App(work.NAME, nsqd_tcp_addresses=address, longest_defer_s=work.LONGEST_DEFER_S)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        kinds = itertools.cycle(KINDS)
-        for number in itertools.count():
-            if self._stopped.wait(PAUSE_S):
-                return
-            kind = next(kinds) if number % SLOW_EVERY else "slow"
-            task = (kind, number)
-            self.tried.add(task)
-            self._publish(task)
-            if kind == "keyed" and number % TWICE_EVERY == 0:
-                self._publish(task)
-
-    def _publish(self, task: Task) -> None:
-        kind, number = task
-        topic = TOPICS.get(kind, kind)
-        defer_s = DEFERS_S.get(kind, 0.0)
-        try:
-            self._app.publish(topic, {"number": number}, defer_s=defer_s)
-        except NsqClientError:
-            return
-        self.due_s.setdefault(task, time.time() + defer_s)
-
-    def close(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._app.close()
-
-
-def effect_of(task: Task) -> Task:
-    """Return the kind and number under which the effect of a message is noted."""
-    kind, number = task
-    return TOPICS.get(kind, kind), number
 
 
 class Orphan:
@@ -250,7 +101,7 @@ class Campaign:
         self._calms: list[tuple[float, float]] = []
         self.nsqd = Nsqd(f"--msg-timeout={MSG_TIMEOUT_S:g}s", data_path=folder / "data")
         self.nsqd.wait_until_ready()
-        for topic in (f"{work.NAME}.due", "doomed.dead"):
+        for topic in (due_topic(work.NAME), "doomed.dead"):
             self.nsqd.post(f"/topic/create?topic={topic}")
             self.nsqd.post(f"/channel/create?topic={topic}&channel={AUDIT}")
         self._effects = Effects(folder)
@@ -417,8 +268,10 @@ class Campaign:
             self._effects.read()
             return any(at_s > began_s for at_s in self._effects.jobs_s.values())
 
-        with suppress(AssertionError):
+        try:
             wait_until(has_run, LONGEST_CALM_S)
+        except AssertionError:
+            self.figures.stuck["schedule"] += 1
         self.figures.ticks_s.append(time.time() - began_s)
 
     def _check_orphans(self) -> None:
@@ -528,9 +381,9 @@ class Campaign:
                 self.figures.odd_dead += topic["message_count"] or topic["depth"] or 1
 
     def _judge_jobs(self) -> None:
-        published = {unwrap(body)[1][work.DUE_HEADER] for body in self._audited(f"{work.NAME}.due")}
+        published = {unwrap(body)[1][DUE_HEADER] for body in self._audited(due_topic(work.NAME))}
         self.figures.jobs = len(published)
-        waiting = self.nsqd.depth(f"{work.NAME}.due", work.NAME)
+        waiting = self.nsqd.depth(due_topic(work.NAME), work.NAME)
         lost = published - self._effects.jobs_s.keys()
         # Jobs that were published during the last stop wait for the next worker.
         self.figures.lost_jobs = max(0, len(lost) - waiting)
@@ -585,40 +438,6 @@ def processes_of(folder: Path) -> Iterator[psutil.Process]:
         with suppress(psutil.Error):
             if process.pid != os.getpid() and process.environ().get(MARK) == str(folder):
                 yield process
-
-
-# ---- the report
-
-
-def report(figures: Figures) -> str:
-    def by_name(counts: Counter[str]) -> str:
-        return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
-
-    def spread(times_s: list[float]) -> str:
-        if not times_s:
-            return "none"
-        return f"median {statistics.median(times_s):.2f} s, longest {max(times_s):.2f} s"
-
-    rows = {
-        "kills": f"{figures.kill_count} in {figures.rounds} rounds: {by_name(figures.kills)}",
-        "signals": f"{figures.signals.total()}: {by_name(figures.signals)}",
-        "accepted messages": figures.accepted,
-        "lost": by_name(figures.lost),
-        "with Once, twice": by_name(figures.repeated),
-        "with Once, dropped since it was applied before": figures.dropped,
-        "without Once, again": figures.again,
-        f"stuck (over {LIMIT_S:g} s)": by_name(figures.stuck),
-        "waits while everything ran": spread(figures.waits_s),
-        "longest wait, with kills in between": f"{figures.longest_s:.1f} s",
-        "until everything ran again": spread(figures.ups_s),
-        "until processes without supervisor ended": spread(figures.orphans_s),
-        "until the schedule ran again": spread(figures.ticks_s),
-        "jobs of the schedule": f"{figures.jobs}, lost {figures.lost_jobs}",
-        "dead letters": f"{figures.dead}, not meant {figures.odd_dead}",
-        "odd ends": figures.odd_ends or "none",
-        "left-over processes": figures.left_over or "none",
-    }
-    return "\n".join(f"| {name} | {value} |" for name, value in rows.items())
 
 
 @click.command()
