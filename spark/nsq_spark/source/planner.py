@@ -235,9 +235,9 @@ class Planner:
             begin = highs.get(log, low)
             of_log = taken[log] - archived[log]
             if of_log < 0:
-                end = self._archive.take(log, low, begin.last_id, taken[log], is_complete=log in complete)
-                has_none = taken[log] > 0 and not low.is_before(end)  # all that may be there is missing
-                ends[log] = begin if has_none else end
+                ends[log] = self._archive.take(
+                    log, low, begin.last_id, taken[log], is_complete=log in complete
+                )
             elif taken[log] < waiting[log]:
                 ends[log] = self.topics.read(log, seq=begin.seq + of_log).first if of_log else begin
         left = {log: count - taken[log] for log, count in waiting.items()}
