@@ -200,6 +200,9 @@ class Planner:
                 high = self.topics.position(option, one, log, there[log])
                 if high.count is None:  # it was dropped since then
                     there[log] = self.topics.read(log, seq=0)
+                # The archive may have a topic that was deleted, and the new log has no id yet.
+                if one == LATEST and self.history and there[log].is_empty:
+                    high = max(high, self._archive.end(log) or high, key=_by_id)
             if low.is_before(high):
                 ends[log] = high
         return TopicOffset(ends)
