@@ -27,13 +27,15 @@ from nsqd_py.work.outcomes import (
     Outcome,
     RequeueAfter,
     TimeLimitExceeded,
+    Unanswered,
     Undecodable,
     decide,
 )
 from nsqd_py.work.pacing import Pace, TimeLimits
 
 ENDINGS = (SystemExit, KeyboardInterrupt)  # after its messages are answered, such an error ends the consumer
-_WITHOUT_TRACE = (Undecodable, TimeLimitExceeded)  # the stack says nothing about them
+_WITHOUT_TRACE = (Undecodable, TimeLimitExceeded, Unanswered)  # the stack says nothing about them
+_MOST_UNSTORED = 1000
 
 
 @dataclass(eq=False)
@@ -86,7 +88,24 @@ class Calls:
         self._chance = chance
         self._clock_ns = clock_ns
         self._running: dict[int, list[Message]] = {}
+        self._is_stopping = False
         self._returns_all = False
+        self._unstored: dict[bytes, BaseException] = {}  # errors of dead letters that were not stored, by id
+
+    # ---- before a call
+
+    def _to_call(self, messages: list[Message]) -> list[Message]:
+        """Return the messages that the handler is called with. Those that came too often become dead letters."""
+        return [message for message in messages if not self._is_given_up(message)]
+
+    def _is_given_up(self, message: Message) -> bool:
+        most = self.handler.most_attempts
+        if most is None or message.attempts <= most:
+            return False
+        error = self._unstored.pop(message.id, None) or Unanswered(message.attempts, most)
+        self._log.error("%s gives up %s without a call: %s", self.handler, message, describe(error))
+        self.answer(message, message.body, DeadLetter(error))
+        return True
 
     # ---- in a thread
 
@@ -102,6 +121,9 @@ class Calls:
         may_begin = self._pace is None or self._pace.wait()
         if self._returns_all or not may_begin:
             return_messages(messages)
+            return
+        messages = self._to_call(messages)
+        if not messages:
             return
         bodies = [message.body for message in messages]
         limit_s = self.handler.time_limit_s
@@ -125,6 +147,10 @@ class Calls:
                 self._log.warning("%s returned after its time limit, for %s", self.handler, messages[0])
         finally:
             del self._running[id(messages)]
+
+    def begin_to_stop(self) -> None:
+        """From now on, a cancellation of a coroutine is taken for one by the stop. Any thread may call this."""
+        self._is_stopping = True
 
     def return_all(self) -> None:
         """Let the server deliver the messages of running calls again, and begin no more calls. Any thread may call this."""
@@ -170,19 +196,30 @@ class Calls:
         if self._returns_all or not may_begin:
             return_messages(messages)
             return
+        messages = self._to_call(messages)
+        if not messages:
+            return
         bodies = [message.body for message in messages]
         self._running[id(messages)] = messages
         try:
             await self.call_async(messages, bodies)
+            if self._is_cancelled_by_handler():
+                await asyncio.sleep(0)  # raises it, if the handler has not seen it
         except BaseException as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # by a stop: the consumer returns the message
+            if isinstance(error, asyncio.CancelledError) and self._is_stopping:
+                raise  # the consumer returns the message
             self.fail(messages, bodies, error)
             if isinstance(error, ENDINGS):
                 raise
         finally:
             del self._running[id(messages)]
+            if self._is_cancelled_by_handler():
+                await go_on()
+
+    def _is_cancelled_by_handler(self) -> bool:
+        """True if the task of this call was cancelled, and not by a stop."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0 and not self._is_stopping
 
     async def call_async(self, messages: list[Message], bodies: list[bytes]) -> None:
         """Do as `call`, with a coroutine function."""
@@ -315,19 +352,30 @@ class Calls:
             return
         message.detach()
         try:
-            self._store.publish_soon(topic, letter, partial(self._buried, message, topic))
+            self._store.publish_soon(topic, letter, partial(self._buried, message, topic, error))
         except Exception as refused:  # noqa: BLE001 - whatever it is, the message comes again
-            self._buried(message, topic, refused)
+            self._buried(message, topic, error, refused)
 
-    def _buried(self, message: Message, topic: str, error: Exception | None) -> None:
+    def _buried(self, message: Message, topic: str, died_of: BaseException, error: Exception | None) -> None:
         if error is None:
             self.counts.add("dead")
             self._log.error("%s is a dead letter now, in %s", message, topic)
             message.finish()
             return
         self._log.error("%s comes again: no dead letter was stored in %s: %s", message, topic, error)
+        if len(self._unstored) < _MOST_UNSTORED:
+            self._unstored[message.id] = died_of
         delay_s = self.handler.retry.delay_s(message.attempts, self._chance())
         message.requeue(delay_s, backoff=False)
+
+
+async def go_on() -> None:
+    """Let the task go on that a handler has cancelled."""
+    task = asyncio.current_task()
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # raises a cancellation that was not raised yet
+    while task is not None and task.cancelling():
+        task.uncancel()
 
 
 def return_messages(messages: list[Message]) -> None:

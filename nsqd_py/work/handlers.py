@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hin
 from nsqd_py.client.callables import is_coroutine_function, name_of, refuse_what_does_not_run
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.message import Message
+from nsqd_py.protocol.names import dead_letter_topic
 from nsqd_py.protocol.outgoing import sub
 from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import Retry
@@ -64,6 +65,7 @@ class Handler:
     """One declared handler. `App.handler` describes the first fields.
 
     longest_defer_s  the longest delay that nsqd takes
+    spare_attempts   attempts beyond those of retry, for a function that waits by `Requeue`
     name             module and qualified name of the function
     is_async         the function is a coroutine function
     roles            what each parameter gets, as an index into `Given`
@@ -83,6 +85,7 @@ class Handler:
     retry: Retry = field(default_factory=Retry)
     once: Once | None = None
     longest_defer_s: float
+    spare_attempts: int = 0
     name: str = field(init=False)
     is_async: bool = field(init=False)
     roles: dict[str, int] = field(init=False, default_factory=dict)
@@ -115,6 +118,13 @@ class Handler:
 
     def __str__(self) -> str:
         return f"{self.name} of {self.topic}/{self.channel}"
+
+    @property
+    def most_attempts(self) -> int | None:
+        """The attempts after which a message is not called any more; None if there is no limit, or no dead letter."""
+        if self.retry.attempts is None or dead_letter_topic(self.topic) == self.topic:
+            return None
+        return self.retry.attempts + self.spare_attempts
 
     def refuse(self, text: str) -> NoReturn:
         raise BadHandler(f"handler {self.name} of topic {self.topic}: {text}")

@@ -41,12 +41,23 @@ class TimeLimitExceeded(NsqdError, TimeoutError):
     """A handler ran longer than its time limit."""
 
 
+class Unanswered(NsqdError):
+    """A message came more often than its handler's retry allows. The handler is not called: it may have ended its process."""
+
+    def __init__(self, attempts: int, most: int) -> None:
+        super().__init__(
+            f"it came at attempt {attempts}, after the last one that is allowed, {most}: its last attempts ended without an "
+            "answer, by a killed process, a lost connection or a time-out, or were given back"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """When a message whose handler has failed comes again.
 
     attempts  calls of the handler, with the first; after the last one the message becomes a dead letter. None: no limit.
-              Attempts of which a time-out or a killed process was the end count too
+              nsqd counts them: those that end with a time-out, a killed process, a message that is given back, or
+              `Requeue` count too. A message that comes after the last one becomes a dead letter without a call
     first_s   the delay after the first attempt
     factor    each delay is this many times as long as the one before
     most_s    the longest delay

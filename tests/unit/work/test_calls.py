@@ -22,9 +22,11 @@ from nsqd_py.work import (
     TimeLimitExceeded,
     Undecodable,
 )
+from nsqd_py.work.calling import Calls
 from nsqd_py.work.middleware import Call, DjangoConnections, OnError, OpenTelemetry, Prometheus
 from nsqd_py.work.outcomes import DeadLetter, Dropped, Finished, RequeueAfter
-from nsqd_py.work.testing import Clock, Harness, run
+from nsqd_py.work.pacing import TimeLimits
+from nsqd_py.work.testing import Clock, Harness, _Delivery, _Letters, _Waiting, run
 
 RETRY = Retry(attempts=3, first_s=10, factor=2, jitter=0)
 ERROR = RuntimeError("the bank is closed")
@@ -85,7 +87,7 @@ def test_a_handler_may_decide_itself(is_async) -> None:
 
     handler = make(App(), is_async, decide)
     assert run(handler, {"way": "drop"}) == Dropped("late")
-    assert run(handler, {"way": "again"}, attempts=99) == RequeueAfter(7)
+    assert run(handler, {"way": "again"}, attempts=2) == RequeueAfter(7)
     assert run(handler, {"way": "far"}) == RequeueAfter(3600)  # longest_defer_s: nsqd takes no longer delay
 
 
@@ -168,6 +170,83 @@ def test_a_coroutine_that_raises_cancelled_error_has_failed() -> None:
         raise asyncio.CancelledError
 
     assert isinstance(run(work, {}), RequeueAfter)
+
+
+@both
+def test_a_message_that_comes_too_often_is_dead_without_a_call(is_async, caplog) -> None:
+    """Its last attempts ended without an answer: perhaps the handler ends its process."""
+    handler = make(App(), is_async, lambda order, message: pytest.fail("it is called"))
+    outcome: Any = run(handler, {}, attempts=4)
+    assert isinstance(outcome, DeadLetter)
+    assert (
+        "attempt 4, after the last one that is allowed, 3: its last attempts ended without an answer"
+        in str(outcome.error)
+    )
+    assert "gives up message 0000000000000001 of orders without a call" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@both
+def test_of_a_batch_only_those_that_came_too_often_are_given_up(is_async) -> None:
+    app = App()
+    got = []
+
+    def work(orders: list[int]) -> None:
+        got.append(orders)
+        if len(got) == 1:
+            raise Requeue(0)
+
+    async def of_asyncio(orders: list[int]) -> None:
+        work(orders)
+
+    app.handler("orders", batch=Batch(5), retry=Retry(attempts=2))(of_asyncio if is_async else work)
+    handler = app.handlers[0]
+    with Harness(app) as harness:
+        arrived = [
+            _Waiting(0, number, handler, b"%d" % number, attempts) for number, attempts in ((1, 3), (2, 1))
+        ]
+        outcomes = [result.outcome for result in harness._caller.call(handler, arrived)]
+    assert got == [[2]]
+    assert [type(outcome) for outcome in outcomes] == [DeadLetter, RequeueAfter]
+
+
+@pytest.mark.parametrize("is_seen", [False, True], ids=["later", "seen"])
+def test_a_coroutine_that_cancels_its_task_has_failed(is_seen) -> None:
+    app = App()
+
+    @app.handler("orders", retry=RETRY)
+    async def work(order: dict) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if is_seen:
+            await asyncio.sleep(1)
+
+    assert isinstance(run(work, {}), RequeueAfter)
+    assert isinstance(run(work, {}, attempts=3), DeadLetter)
+
+
+def test_a_coroutine_that_a_stop_cancels_has_not_failed() -> None:
+    app = App()
+    began = asyncio.Event()
+
+    @app.handler("orders", retry=Retry(attempts=1))
+    async def work(order: dict) -> None:
+        began.set()
+        await asyncio.sleep(60)
+
+    async def stop() -> Any:
+        delivery: Any = _Delivery("orders", "work")
+        calls = Calls(app.handlers[0], store=_Letters(), log=app.log, limits=TimeLimits())
+        task = asyncio.create_task(calls.handle_async(Message(b"1" * 16, b"{}", 0, 1, delivery)))
+        await began.wait()
+        calls.begin_to_stop()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return delivery.answer
+
+    assert asyncio.run(stop()) is None
 
 
 def test_a_function_that_returns_a_coroutine_has_failed() -> None:
