@@ -36,6 +36,11 @@ from nsqd_py.work.pacing import Pace, TimeLimits
 ENDINGS = (SystemExit, KeyboardInterrupt)  # after its messages are answered, such an error ends the consumer
 _WITHOUT_TRACE = (Undecodable, TimeLimitExceeded, Unanswered)  # the stack says nothing about them
 _MOST_UNSTORED = 1000
+_TIMED_OUT = (
+    "%s ended too late: nsqd has timed %s out, and delivers it again. Raise nsqd's --max-msg-timeout, or let "
+    "time_limit_s end the call before it"
+)
+_DISCONNECTED = "%s ended too late: the connection of %s was lost during the call, and nsqd delivers it again"
 
 
 @dataclass(eq=False)
@@ -95,8 +100,14 @@ class Calls:
     # ---- before a call
 
     def _to_call(self, messages: list[Message]) -> list[Message]:
-        """Return the messages that the handler is called with. Those that came too often become dead letters."""
-        return [message for message in messages if not self._is_given_up(message)]
+        """Return the messages that the handler is called with. Those that came too often become dead letters.
+
+        nsqd delivers again what is not live any more, and perhaps over the same connection: it is not answered here.
+        """
+        for message in messages:
+            if not message.is_live:
+                message.detach()
+        return [message for message in messages if message.is_live and not self._is_given_up(message)]
 
     def _is_given_up(self, message: Message) -> bool:
         most = self.handler.most_attempts
@@ -147,6 +158,7 @@ class Calls:
                 self._log.warning("%s returned after its time limit, for %s", self.handler, messages[0])
         finally:
             del self._running[id(messages)]
+            self._warn_of_late(messages)
 
     def begin_to_stop(self) -> None:
         """From now on, a cancellation of a coroutine is taken for one by the stop. Any thread may call this."""
@@ -213,6 +225,7 @@ class Calls:
                 raise
         finally:
             del self._running[id(messages)]
+            self._warn_of_late(messages)
             if self._is_cancelled_by_handler():
                 await go_on()
 
@@ -322,6 +335,13 @@ class Calls:
                 logged = each
             self.answer(message, bodies[index], outcome)
 
+    def _warn_of_late(self, messages: list[Message]) -> None:
+        """Log which messages nsqd delivers again, although their call has ended now."""
+        for message in messages:
+            if not (message.is_live or message.is_answered or message.is_detached):
+                is_connected = getattr(message.batch.connection, "is_open", False)
+                self._log.warning(_TIMED_OUT if is_connected else _DISCONNECTED, self.handler, message)
+
     def _log_error(self, message: Message, error: BaseException, *, has_trace: bool) -> None:
         write = (
             self._log.exception if has_trace and not isinstance(error, _WITHOUT_TRACE) else self._log.error
@@ -329,8 +349,8 @@ class Calls:
         write("%s failed on %s, attempt %d: %s", self.handler, message, message.attempts, describe(error))
 
     def answer(self, message: Message, body: bytes, outcome: Outcome) -> None:
-        """Requeue, bury or finish a message, unless the handler has answered or detached it."""
-        if message.is_answered or message.is_detached:
+        """Requeue, bury or finish a message, unless the handler has answered or detached it, or nsqd delivers it again."""
+        if message.is_answered or message.is_detached or not message.is_live:
             return
         if isinstance(outcome, RequeueAfter):
             if outcome.error is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from nsqd_py.work import (
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.middleware import Call, DjangoConnections, OnError, OpenTelemetry, Prometheus
 from nsqd_py.work.outcomes import DeadLetter, Dropped, Finished, RequeueAfter
-from nsqd_py.work.pacing import TimeLimits
+from nsqd_py.work.pacing import Pace, TimeLimits
 from nsqd_py.work.testing import Clock, Harness, _Delivery, _Letters, _Waiting, run
 
 RETRY = Retry(attempts=3, first_s=10, factor=2, jitter=0)
@@ -247,6 +248,72 @@ def test_a_coroutine_that_a_stop_cancels_has_not_failed() -> None:
         return delivery.answer
 
     assert asyncio.run(stop()) is None
+
+
+class Expiring(_Delivery):
+    """A delivery that nsqd times out, or whose connection is lost, when the test says so."""
+
+    def __init__(self, *, is_open: bool = True) -> None:
+        super().__init__("orders", "work")
+        self.connection = SimpleNamespace(is_open=is_open)
+
+    def finish_if_open(self, message_id: bytes) -> bool:
+        pytest.fail("it is finished")
+
+
+def call_with(app: App, delivery: Any, pace: Any = None) -> Message:
+    """Call the handler of the app with one message, as its consumer does."""
+    calls = Calls(app.handlers[0], store=_Letters(), log=app.log, limits=TimeLimits(), pace=pace)
+    message = Message(b"1" * 16, b"{}", 0, 1, delivery)
+    if app.handlers[0].is_async:
+        asyncio.run(calls.handle_async(message))
+    else:
+        calls.handle(message)
+    return message
+
+
+@both
+def test_a_message_that_timed_out_while_it_waited_for_its_turn_is_not_called(is_async) -> None:
+    delivery = Expiring()
+
+    class Slow(Pace):
+        def wait(self) -> bool:
+            delivery.is_live = False
+            return True
+
+        async def wait_async(self) -> bool:
+            return self.wait()
+
+    app = App()
+    make(app, is_async, lambda order, message: pytest.fail("it is called"))
+    message = call_with(app, delivery, Slow(1))
+    message.settle()  # as the consumer does: nsqd may have delivered it again over this connection
+    assert delivery.answer is None
+
+
+@both
+@pytest.mark.parametrize("fails", [False, True], ids=["returns", "raises"])
+@pytest.mark.parametrize(
+    ("is_open", "text"),
+    [
+        (True, "Raise nsqd's --max-msg-timeout"),
+        (False, "the connection of message 1111111111111111 of orders was lost"),
+    ],
+)
+def test_an_end_that_comes_too_late_is_logged(is_async, fails, is_open, text, caplog) -> None:
+    delivery = Expiring(is_open=is_open)
+
+    def work(order: dict, message: Message) -> None:
+        delivery.is_live = False
+        if fails:
+            raise ERROR
+
+    app = App()
+    make(app, is_async, work)
+    call_with(app, delivery)
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert text in warning.getMessage()
+    assert delivery.answer is None
 
 
 def test_a_function_that_returns_a_coroutine_has_failed() -> None:
