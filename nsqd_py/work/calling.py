@@ -26,6 +26,7 @@ from nsqd_py.work.outcomes import (
     Dropped,
     Outcome,
     RequeueAfter,
+    RequeueRefused,
     TimeLimitExceeded,
     Unanswered,
     Undecodable,
@@ -34,7 +35,12 @@ from nsqd_py.work.outcomes import (
 from nsqd_py.work.pacing import Pace, TimeLimits
 
 ENDINGS = (SystemExit, KeyboardInterrupt)  # after its messages are answered, such an error ends the consumer
-_WITHOUT_TRACE = (Undecodable, TimeLimitExceeded, Unanswered)  # the stack says nothing about them
+_WITHOUT_TRACE = (
+    Undecodable,
+    TimeLimitExceeded,
+    RequeueRefused,
+    Unanswered,
+)  # the stack says nothing about them
 _MOST_UNSTORED = 1000
 _TIMED_OUT = (
     "%s ended too late: nsqd has timed %s out, and delivers it again. Raise nsqd's --max-msg-timeout, or let "
@@ -329,9 +335,16 @@ class Calls:
         logged: BaseException | None = None
         for index, each in errors.items():
             message = messages[index]
-            outcome = decide(each, message.attempts, self.handler.retry, self._chance)
+            outcome = decide(
+                each,
+                message.attempts,
+                self.handler.retry,
+                self._chance,
+                most_attempts=self.handler.most_attempts,
+                longest_defer_s=self.handler.longest_defer_s,
+            )
             if outcome.error is not None:
-                self._log_error(message, each, has_trace=each is not logged)
+                self._log_error(message, outcome.error, has_trace=each is not logged)
                 logged = each
             self.answer(message, bodies[index], outcome)
 
@@ -350,7 +363,11 @@ class Calls:
 
     def answer(self, message: Message, body: bytes, outcome: Outcome) -> None:
         """Requeue, bury or finish a message, unless the handler has answered or detached it, or nsqd delivers it again."""
-        if message.is_answered or message.is_detached or not message.is_live:
+        if message.is_answered or message.is_detached:
+            return
+        if not message.is_live:
+            if isinstance(outcome, DeadLetter):
+                self._remember(message, outcome.error)
             return
         if isinstance(outcome, RequeueAfter):
             if outcome.error is not None:
@@ -383,10 +400,14 @@ class Calls:
             message.finish()
             return
         self._log.error("%s comes again: no dead letter was stored in %s: %s", message, topic, error)
-        if len(self._unstored) < _MOST_UNSTORED:
-            self._unstored[message.id] = died_of
+        self._remember(message, died_of)
         delay_s = self.handler.retry.delay_s(message.attempts, self._chance())
         message.requeue(delay_s, backoff=False)
+
+    def _remember(self, message: Message, error: BaseException) -> None:
+        """Keep the error of a message that comes again instead of becoming a dead letter."""
+        if len(self._unstored) < _MOST_UNSTORED:
+            self._unstored[message.id] = error
 
 
 async def go_on() -> None:

@@ -5,6 +5,7 @@ The server counts the attempts of a message, also those that ended with a killed
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -49,6 +50,10 @@ class Unanswered(NsqdError):
             f"it came at attempt {attempts}, after the last one that is allowed, {most}: its last attempts ended without an "
             "answer, by a killed process, a lost connection or a time-out, or were given back"
         )
+
+
+class RequeueRefused(NsqdError):
+    """A handler raised a `Requeue` that is not possible. It counts as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +134,48 @@ class Dropped(NamedTuple):
 Outcome: TypeAlias = Finished | RequeueAfter | DeadLetter | Dropped
 
 
-def decide(error: BaseException, attempts: int, retry: Retry, chance: Callable[[], float]) -> Outcome:
-    """Return what becomes of a message whose handler raised this error at its n-th attempt."""
+def decide(
+    error: BaseException,
+    attempts: int,
+    retry: Retry,
+    chance: Callable[[], float],
+    *,
+    most_attempts: int | None = None,
+    longest_defer_s: float = math.inf,
+) -> Outcome:
+    """Return what becomes of a message whose handler raised this error at its n-th attempt.
+
+    most_attempts    the attempts after which no `Requeue` is possible
+    longest_defer_s  the longest delay that nsqd takes. A message with a longer one comes again after this, as a failure
+    """
     if isinstance(error, Drop):
         return Dropped(error.reason)
     if isinstance(error, Requeue):
+        if most_attempts is not None and attempts >= most_attempts:
+            return DeadLetter(_refused_at_the_last(attempts))
         if error.delay_s is None:
             return RequeueAfter(retry.delay_s(attempts, chance()))
-        return RequeueAfter(seconds_of(error.delay_s))
+        delay_s = seconds_of(error.delay_s)
+        if delay_s > longest_defer_s:
+            return RequeueAfter(longest_defer_s, _refused_as_too_long(delay_s, longest_defer_s))
+        return RequeueAfter(delay_s)
     if isinstance(error, (Undecodable, *retry.never)):
         return DeadLetter(error)
     if retry.attempts is not None and attempts >= retry.attempts:
         return DeadLetter(error)
     return RequeueAfter(retry.delay_s(attempts, chance()), error)
+
+
+def _refused_at_the_last(attempts: int) -> RequeueRefused:
+    return RequeueRefused(
+        f"Requeue at the last attempt, {attempts}: each Requeue counts as an attempt. Give the handler "
+        "Retry(attempts=…) for as many as it needs, or attempts=None"
+    )
+
+
+def _refused_as_too_long(delay_s: float, longest_s: float) -> RequeueRefused:
+    return RequeueRefused(
+        f"Requeue(delay_s={delay_s:g}) is longer than the longest_defer_s of the app: the message comes again after "
+        f"{longest_s:g} s. Publish it with App.publish(…, defer_s=…), which takes any delay, or raise longest_defer_s and "
+        "nsqd's --max-req-timeout"
+    )

@@ -89,7 +89,22 @@ def test_a_handler_may_decide_itself(is_async) -> None:
     handler = make(App(), is_async, decide)
     assert run(handler, {"way": "drop"}) == Dropped("late")
     assert run(handler, {"way": "again"}, attempts=2) == RequeueAfter(7)
-    assert run(handler, {"way": "far"}) == RequeueAfter(3600)  # longest_defer_s: nsqd takes no longer delay
+
+
+@both
+def test_a_requeue_that_is_not_possible_is_a_failure(is_async, caplog) -> None:
+    def decide(order: dict, message: Message) -> None:
+        raise Requeue(order["delay_s"])
+
+    handler = make(App(), is_async, decide)
+    far: Any = run(handler, {"delay_s": 7200})
+    assert far.delay_s == 3600  # longest_defer_s: nsqd takes no longer delay
+    assert "Requeue(delay_s=7200) is longer than the longest_defer_s" in str(far.error)
+    assert "Publish it with App.publish" in caplog.text
+    last: Any = run(handler, {"delay_s": 7}, attempts=3)
+    assert isinstance(last, DeadLetter)
+    assert "each Requeue counts as an attempt. Give the handler Retry" in str(last.error)
+    assert "Traceback" not in caplog.text
 
 
 @both
