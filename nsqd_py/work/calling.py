@@ -16,7 +16,7 @@ from nsqd_py.client.callables import check_handler_result
 from nsqd_py.client.message import AlreadyAnswered, Message
 from nsqd_py.protocol.envelope import MAGIC, unwrap
 from nsqd_py.runtime.logs.lines import LineWriter
-from nsqd_py.work.dead_letters import Store, dead_letter, describe
+from nsqd_py.work.dead_letters import Store, dead_letter, describe, is_too_large
 from nsqd_py.work.handlers import Given, Handler, Headers
 from nsqd_py.work.middleware import Call, Middleware
 from nsqd_py.work.once import Once
@@ -382,24 +382,44 @@ class Calls:
 
     def _bury(self, message: Message, body: bytes, error: BaseException) -> None:
         """Publish a dead letter. The message is finished once that is stored, and comes again if it is not."""
-        topic, letter = dead_letter(self.handler, message, body, error, self._clock_ns())
+        topic, letters = dead_letter(self.handler, message, body, error, self._clock_ns())
         if topic == message.topic:
             self._log.error("%s comes again: %s is a topic of dead letters, and has none", message, topic)
             message.requeue(self.handler.retry.most_s, backoff=False)
             return
         message.detach()
-        try:
-            self._store.publish_soon(topic, letter, partial(self._buried, message, topic, error))
-        except Exception as refused:  # noqa: BLE001 - whatever it is, the message comes again
-            self._buried(message, topic, error, refused)
+        self._publish(message, topic, letters, error)
 
-    def _buried(self, message: Message, topic: str, died_of: BaseException, error: Exception | None) -> None:
-        if error is None:
+    def _publish(self, message: Message, topic: str, letters: list[bytes], died_of: BaseException) -> None:
+        """Publish the first of the dead letters, and the next one if nsqd finds that too large."""
+        on_done = partial(self._buried, message, topic, letters[1:], died_of)
+        try:
+            self._store.publish_soon(topic, letters[0], on_done)
+        except Exception as refused:  # noqa: BLE001 - whatever it is, the message comes again
+            on_done(refused)
+
+    def _buried(
+        self,
+        message: Message,
+        topic: str,
+        shorter: list[bytes],
+        died_of: BaseException,
+        refused: Exception | None,
+    ) -> None:
+        if refused is None:
             self.counts.add("dead")
             self._log.error("%s is a dead letter now, in %s", message, topic)
             message.finish()
             return
-        self._log.error("%s comes again: no dead letter was stored in %s: %s", message, topic, error)
+        if shorter and is_too_large(refused):
+            self._log.warning(
+                "the dead letter of %s is too large, and gets shorter headers. To keep them, raise nsqd's --max-msg-size: %s",
+                message,
+                refused,
+            )
+            self._publish(message, topic, shorter, died_of)
+            return
+        self._log.error("%s comes again: no dead letter was stored in %s: %s", message, topic, refused)
         self._remember(message, died_of)
         delay_s = self.handler.retry.delay_s(message.attempts, self._chance())
         message.requeue(delay_s, backoff=False)

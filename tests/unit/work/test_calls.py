@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nsqd_py.client.errors import PublishFailed
 from nsqd_py.protocol.envelope import unwrap, wrap
 from nsqd_py.work import (
     App,
@@ -511,6 +512,34 @@ def test_a_message_whose_dead_letter_is_not_stored_comes_again(caplog) -> None:
         harness.run(for_s=1000)
         assert harness.waiting_count == 0
         assert len(harness.dead_letters("orders")) == 1
+
+
+@pytest.mark.parametrize(
+    ("room", "headers"), [(2000, {"error", "id"}), (60, {"large"})], ids=["for short headers", "for the body"]
+)
+def test_a_dead_letter_that_nsqd_finds_too_large_has_shorter_headers(room, headers, caplog) -> None:
+    app = App()
+    body = wrap(b"body", {"large": "x"})
+
+    @app.handler("orders", retry=Retry(attempts=1))
+    def work(order: bytes) -> None:
+        raise ValueError("x" * 10_000)
+
+    class Small(Harness):
+        def publish_soon(self, topic: str, body: bytes, on_done: Any = None, *, defer_s: Any = 0) -> Any:
+            if len(body) > room:
+                on_done(PublishFailed("127.0.0.1:4150", "E_BAD_MESSAGE", "PUB message too big"))
+                return None
+            return super().publish_soon(topic, body, on_done)
+
+    with Small(app) as harness:
+        app.publish("orders", body)
+        harness.run(for_s=1000)
+    assert harness.waiting_count == 0
+    ((original, kept),) = harness.dead_letters("orders")
+    assert original == b"body"
+    assert set(kept) == headers
+    assert "raise nsqd's --max-msg-size" in caplog.text
 
 
 # ---- middleware
