@@ -52,6 +52,10 @@ class Unanswered(NsqdError):
         )
 
 
+class TransactionEnded(NsqdError, RuntimeError):
+    """A handler with `Once` has ended the transaction. The message goes to the dead letters at once: a part is committed."""
+
+
 class RequeueRefused(NsqdError):
     """A handler raised a `Requeue` that is not possible. It counts as a failure."""
 
@@ -159,7 +163,7 @@ def decide(
         if delay_s > longest_defer_s:
             return RequeueAfter(longest_defer_s, _refused_as_too_long(delay_s, longest_defer_s))
         return RequeueAfter(delay_s)
-    if isinstance(error, (Undecodable, *retry.never)):
+    if isinstance(error, (Undecodable, TransactionEnded, *retry.never)):
         return DeadLetter(error)
     if retry.attempts is not None and attempts >= retry.attempts:
         return DeadLetter(error)
