@@ -15,6 +15,16 @@ from nsqd_py.client.options import seconds_of
 from nsqd_py.errors import NsqdError
 
 
+def is_whole(value: object) -> bool:
+    """True for an int that is no bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_finite(value: object) -> bool:
+    """True for a finite number that is no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 class Drop(Exception):
     """A handler raises this to finish a message whose work is not needed. The reason is logged."""
 
@@ -84,6 +94,11 @@ class Retry:
     never: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
+        if self.attempts is not None and not is_whole(self.attempts):
+            raise ValueError(f"attempts must be a whole number, or None for no limit, got {self.attempts!r}")
+        for name in ("first_s", "factor", "most_s", "jitter"):
+            if not is_finite(getattr(self, name)):
+                raise ValueError(f"{name} must be a finite number, got {getattr(self, name)!r}")
         if self.attempts is not None and self.attempts < 1:
             raise ValueError(f"attempts must be at least 1, or None for no limit, got {self.attempts}")
         if self.first_s < 0:
