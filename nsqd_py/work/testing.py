@@ -30,7 +30,7 @@ from nsqd_py.protocol.names import dead_letter_topic
 from nsqd_py.work.app import App
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.handlers import Handler, handler_of
-from nsqd_py.work.middleware import Middleware
+from nsqd_py.work.middleware import Middleware, fault_around
 from nsqd_py.work.outcomes import Finished, Outcome, RequeueAfter
 from nsqd_py.work.pacing import Limited, TimeLimits
 from nsqd_py.work.values import encode
@@ -156,22 +156,33 @@ class _Caller:
     """Calls handlers with messages."""
 
     def __init__(
-        self, clock: Clock, store: Any, middleware: Sequence[Middleware], chance: Callable[[], float]
+        self,
+        clock: Clock,
+        store: Any,
+        middleware_of: Callable[[Handler], Sequence[Middleware]],
+        chance: Callable[[], float],
     ) -> None:
         self._clock = clock
         self._store = store
-        self._middleware = middleware
+        self._middleware_of = middleware_of
         self._chance = chance
 
     def call(self, handler: Handler, arrived: Sequence[_Waiting]) -> list[Result]:
-        """Call the handler once, with the messages of one call. Return what became of each."""
+        """Call the handler once, with the messages of one call. Return what became of each.
+
+        Raises BadHandler if a middleware cannot run around it.
+        """
+        middleware = self._middleware_of(handler)
+        fault = fault_around(middleware, is_async=handler.is_async)
+        if fault:
+            handler.refuse(fault)
         now_ns = round(self._clock() * 1e9)
         calls = _Calls(
             handler,
             store=self._store,
             log=_LOG,
             limits=_Limits(self._clock),
-            middleware=self._middleware,
+            middleware=middleware,
             chance=self._chance,
             clock_ns=lambda: round(self._clock() * 1e9),
         )
@@ -220,12 +231,12 @@ def run(
     headers  of its envelope, if there is one
     chance   places the delay of a retry within its jitter
 
-    Raises SystemExit and KeyboardInterrupt of the handler.
+    Raises SystemExit and KeyboardInterrupt of the handler, and BadHandler if a middleware cannot run around it.
     """
     body = encode(value) if headers is None else wrap(encode(value), headers)
     clock = clock or Clock()
     found = handler_of(handler)
-    caller = _Caller(clock, _Letters(), middleware, lambda: chance)
+    caller = _Caller(clock, _Letters(), lambda handler: middleware, lambda: chance)
     (result,) = caller.call(found, [_Waiting(clock(), 1, found, body, attempts)])
     return result.outcome
 
@@ -237,7 +248,7 @@ class Harness:
         self.clock = clock or Clock()
         self._app = app
         self._chance = chance
-        self._caller = _Caller(self.clock, self, app.middleware, lambda: chance)
+        self._caller = _Caller(self.clock, self, app.middleware_of, lambda: chance)
         self._waiting: list[_Waiting] = []
         self._published: list[tuple[str, bytes]] = []
         self._numbers = count(1)
