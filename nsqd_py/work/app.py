@@ -205,8 +205,7 @@ class App:
         clocks of machines should differ by a second at most. While processes start, an occurrence may be late by some
         seconds, and is skipped if the next one is due by then.
 
-        The middleware of the app runs around it. If a schedule of the app is a coroutine function, `around_async` does, around all
-        of them.
+        The middleware of the app runs around it: by `around_async` if any schedule of the app is a coroutine function.
 
         Raises BadSchedule.
         """
