@@ -252,7 +252,8 @@ class App:
 
         It is delivered after `defer_s`, or at the time `at`, which has a time zone. A delay longer than `longest_defer_s`
         waits in the topic `<app>.later`, and needs a process that runs the schedules of this app. Raises as
-        `Producer.publish`; TypeError for a value that cannot be published; BadClientOption for a delay that cannot be.
+        `Producer.publish`; TypeError, and ValueError for a NaN, for a value that cannot be published; BadClientOption for a delay
+        that cannot be.
         """
         self._publish(*self._placed(topic, encode(value), defer_s, at))
 
