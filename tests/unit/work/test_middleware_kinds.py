@@ -91,7 +91,8 @@ def test_one_coroutine_function_makes_all_jobs_those_of_an_event_loop() -> None:
 
 def test_no_middleware_runs_around_what_forwards_long_delays() -> None:
     app = App(nsqd_tcp_addresses="127.0.0.1:1", middleware=[Async()])
-    app.watchers = (watcher := Plain(),)  # type: ignore[assignment]
+    watcher = Plain()
+    vars(app)["watchers"] = (watcher,)
     with Harness(app):
         (later,) = app.internal_handlers(has_schedules=True)
     assert app.middleware_of(later) == (watcher,)
