@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nsqd_py.client.blocking.producer import Producer
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S
-from nsqd_py.client.errors import PublishFailed, WrongPlace
+from nsqd_py.client.errors import BadClientOption, PublishFailed, WrongPlace
 from nsqd_py.client.lookup import addresses_of
 from nsqd_py.client.options import Delay
 from nsqd_py.client.process import log_for
 from nsqd_py.runtime.logs.lines import LineWriter
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.handlers import BadHandler, Batch, Handler
-from nsqd_py.work.middleware import Middleware
+from nsqd_py.work.middleware import Middleware, fault_around, fault_of
 from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import Retry
 from nsqd_py.work.pacing import Pace, TimeLimits
 from nsqd_py.work.running import Running
-from nsqd_py.work.timed.jobs import Jobs, Schedule, schedule_name
-from nsqd_py.work.timed.later import Later, chained, delay_s_of, refusal
+from nsqd_py.work.timed.jobs import Jobs, Schedule, has_coroutine_function, schedule_name
+from nsqd_py.work.timed.later import Later, chained, delay_s_of, later_topic, refusal
 from nsqd_py.work.timed.occurrences import BadSchedule, Cron, Every, Occurrences
 from nsqd_py.work.timed.scheduler import Scheduler
 from nsqd_py.work.values import encode
@@ -45,6 +45,7 @@ class App:
     handlers   the declared handlers, in order
     schedules  the declared schedules, by name
     clock      the time in seconds since the epoch
+    watchers   middleware of who runs the app, outside of its own, and around the calls of `<app>.later` too
     """
 
     def __init__(
@@ -63,16 +64,22 @@ class App:
         name                     the default of channels, and the first part of the topics of schedules and long delays
         nsqd_tcp_addresses, lookupd_http_addresses   as those of a Producer and a Consumer: it publishes to one of the nsqds,
                                  and consumes from all. Without any, those of the environment
-        middleware               runs around each call; the first one is the outermost
+        middleware               runs around each call of a handler or of the function of a schedule; the first one is the
+                                 outermost. None runs around what forwards long delays
         options                  of all connections
         longest_defer_s          the longest delay that nsqd takes: its --max-defer-timeout and --max-req-timeout
         log                      has `info`, `warning`, ... as a logging.Logger; by default the logger `nsqd_py.work`
+
+        Raises BadClientOption for a middleware that is none.
         """
         self.name = name
         self.handlers: list[Handler] = []
         self.schedules: dict[str, Schedule] = {}
         self.longest_defer_s = longest_defer_s
         self.middleware = tuple(middleware)
+        self.watchers: tuple[Middleware, ...] = ()
+        for each in self.middleware:
+            _refuse_what_is_none(each)
         self.clock: Callable[[], float] = time.time
         self.log = _log_of(log)
         self._settings: dict[str, Any] = {
@@ -144,6 +151,7 @@ class App:
                 longest_defer_s=self.longest_defer_s,
             )
             self._refuse_another(handler)
+            self._check_middleware(handler)
             self.handlers.append(handler)
             return function
 
@@ -163,13 +171,25 @@ class App:
                     "and each would get a part of the messages: give it another channel"
                 )
 
+    def _check_middleware(self, handler: Handler) -> None:
+        """Raise BadHandler if a middleware cannot run around the function of this handler."""
+        fault = fault_around(self.middleware_of(handler), is_async=handler.is_async)
+        if fault:
+            handler.refuse(fault)
+
+    def middleware_of(self, handler: Handler) -> tuple[Middleware, ...]:
+        """Return what runs around the calls of a handler of this app."""
+        own = () if handler.topic == later_topic(self.name) else self.middleware
+        return *self.watchers, *own
+
     def internal_handlers(self, *, has_schedules: bool) -> list[Handler]:
         """Return the handlers of the app itself, for this process."""
         internal = []
         if self.schedules:
-            internal.append(Jobs(self.schedules).handler(self.name, self.longest_defer_s))
+            internal.append(Jobs(self.schedules, self.clock).handler(self.name, self.longest_defer_s))
         if has_schedules:
-            internal.append(Later(self.producer, self.longest_defer_s).handler(self.name))
+            later = Later(self.producer, self.longest_defer_s, self.clock)
+            internal.append(later.handler(self.name))
         return internal
 
     # ---- schedules
@@ -184,6 +204,8 @@ class App:
         occurrence may run twice. If the function takes longer than the interval, the next call begins in the meantime. The
         clocks of machines should differ by a second at most. While processes start, an occurrence may be late by some
         seconds, and is skipped if the next one is due by then.
+
+        The middleware of the app runs around it: by `around_async` if any schedule of the app is a coroutine function.
 
         Raises BadSchedule.
         """
@@ -203,7 +225,12 @@ class App:
             name = schedule_name(function)
             if name in self.schedules:
                 raise BadSchedule(f"schedule {name}: there is one with this name already: rename a function")
-            self.schedules[name] = Schedule(name, function, occurrences)
+            schedule = Schedule(name, function, occurrences)
+            is_async = has_coroutine_function([*self.schedules.values(), schedule])
+            fault = fault_around(self.middleware, is_async=is_async)
+            if fault:
+                raise BadSchedule(f"schedule {name}: {fault}")
+            self.schedules[name] = schedule
             return function
 
         return declare
@@ -225,7 +252,8 @@ class App:
 
         It is delivered after `defer_s`, or at the time `at`, which has a time zone. A delay longer than `longest_defer_s`
         waits in the topic `<app>.later`, and needs a process that runs the schedules of this app. Raises as
-        `Producer.publish`; TypeError for a value that cannot be published; BadClientOption for a delay that cannot be.
+        `Producer.publish`; TypeError, and ValueError for a NaN, for a value that cannot be published; BadClientOption for a delay
+        that cannot be.
         """
         self._publish(*self._placed(topic, encode(value), defer_s, at))
 
@@ -282,8 +310,14 @@ class App:
         )
 
     def _make_calls(self, handler: Handler, pace: Pace | None, limits: TimeLimits) -> Calls:
+        self._check_middleware(handler)
         return Calls(
-            handler, store=self.producer, log=self.log, middleware=self.middleware, pace=pace, limits=limits
+            handler,
+            store=self.producer,
+            log=self.log,
+            middleware=self.middleware_of(handler),
+            pace=pace,
+            limits=limits,
         )
 
     def run(self, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -316,6 +350,13 @@ class App:
         producer: Producer | None = vars(self).pop("_producer", None)
         if producer is not None:
             producer.close(timeout_s)
+
+
+def _refuse_what_is_none(middleware: object) -> None:
+    """Raise BadClientOption if this is no middleware."""
+    fault = fault_of(middleware)
+    if fault:
+        raise BadClientOption(f"middleware: {fault}")
 
 
 def _ignore(error: Exception | None) -> None:

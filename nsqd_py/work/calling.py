@@ -31,6 +31,7 @@ from nsqd_py.work.outcomes import (
     Unanswered,
     Undecodable,
     decide,
+    request_in,
 )
 from nsqd_py.work.pacing import Pace, TimeLimits
 
@@ -447,16 +448,20 @@ def return_messages(messages: list[Message]) -> None:
                 message.requeue(0, backoff=False)
 
 
-def raise_merged(undecodable: dict[int, BaseException], count: int, error: Exception) -> None:
+def raise_merged(undecodable: dict[int, BaseException], count: int, raised: Exception) -> None:
     """Raise BatchFailed with the errors of a batch of `count` messages by their indexes, if they differ.
 
-    A BatchFailed of a handler has indexes of the values that it got: those of messages that could be decoded.
+    A BatchFailed of a handler has indexes of the values that it got: those of messages that could be decoded. A request
+    in a group, as a TaskGroup raises it, is raised by itself.
     """
+    error = request_in(raised)
     if not undecodable and not isinstance(error, BatchFailed):
+        if error is not raised:
+            raise error from raised
         return
     indexes = [index for index in range(count) if index not in undecodable]
     if isinstance(error, BatchFailed):
-        errors = {indexes[index]: each for index, each in error.errors.items()}
+        errors = {indexes[index]: request_in(each) for index, each in error.errors.items()}
     else:
         errors = dict.fromkeys(indexes, error)
-    raise BatchFailed({**undecodable, **errors}) from error
+    raise BatchFailed({**undecodable, **errors}) from raised

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nsqd_py.client.callables import is_coroutine_function
 from nsqd_py.client.message import Message, Requeue
 from nsqd_py.work.outcomes import Drop
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from nsqd_py.work.handlers import Handler
 
 _REQUESTS = (Requeue, Drop)  # a handler raises them, and has not failed
+_PLAIN = "around"
+_ASYNC = "around_async"
 
 
 class Call:
@@ -41,6 +44,7 @@ class Call:
 class Middleware(Protocol):
     """What runs around each call of a handler. Derive from it, and override one method or both.
 
+    An object of another class needs the methods for the kinds of functions that the app has: a declaration without is refused.
     They run `call` once, see what it raises, and may raise something else. `message` is the first one of a batch; the body
     of a message is as it was published, in its envelope if it has one. Without the call, the message is finished.
     """
@@ -68,6 +72,42 @@ class Within(Middleware):
     async def around_async(self, message: Message, call: Call) -> None:
         with self.within(call):
             await call()
+
+
+def fault_of(middleware: object) -> str:
+    """Return why this is no middleware; "" if it is one."""
+    if isinstance(middleware, type):
+        return (
+            f"{middleware.__qualname__} is a class: give an object of it, as in {middleware.__qualname__}()"
+        )
+    if not (hasattr(middleware, _PLAIN) or hasattr(middleware, _ASYNC)):
+        return f"{middleware!r} has neither {_PLAIN} nor {_ASYNC}: add one of them, or both"
+    if is_coroutine_function(getattr(middleware, _PLAIN, None)):
+        return (
+            f"{_PLAIN} of {_name_of(middleware)} is a coroutine function, which plain functions do not await: "
+            f"rename it to {_ASYNC}"
+        )
+    return ""
+
+
+def fault_around(middleware: Sequence[object], *, is_async: bool) -> str:
+    """Return why some middleware cannot run around functions of this kind; "" if all can."""
+    method = _ASYNC if is_async else _PLAIN
+    kind = "a coroutine function" if is_async else "a plain function"
+    for each in middleware:
+        fault = fault_of(each)
+        if fault:
+            return f"the middleware {fault}"
+        if not hasattr(each, method):
+            return (
+                f"it is {kind}, and the middleware {_name_of(each)} has no {method}: add it, or derive from "
+                "nsqd_py.work.middleware.Within, which is for both kinds"
+            )
+    return ""
+
+
+def _name_of(middleware: object) -> str:
+    return f"{type(middleware).__module__}.{type(middleware).__qualname__}"
 
 
 class OnError(Within):

@@ -6,7 +6,7 @@ The server counts the attempts of a message, also those that ended with a killed
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -42,6 +42,27 @@ class BatchFailed(Exception):
     def __init__(self, errors: Mapping[int, BaseException]) -> None:
         super().__init__(dict(errors))
         self.errors = dict(errors)
+
+
+def request_in(error: BaseException) -> BaseException:
+    """Return the `Requeue` or `Drop` that is meant by a group, as a TaskGroup raises it; any other error as it is.
+
+    It is meant if all errors of the group are the same request. Others together are an error.
+    """
+    if not isinstance(error, ExceptionGroup):
+        return error
+    first, *others = _leaves(error)
+    is_request = isinstance(first, (Requeue, Drop))
+    is_same = all(type(other) is type(first) and other.args == first.args for other in others)
+    return first if is_request and is_same else error
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 class Undecodable(NsqdError):

@@ -7,6 +7,9 @@
         results = harness.run(for_s=3600)
         assert harness.dead_letters("orders") == []
 
+Long delays arrive and schedules run, at their times within `run`. A publish is refused as by a producer: in a coroutine
+function, unless it is awaited; to a topic that cannot be; without a body. The size of bodies is not limited.
+
 Time is that of a `Clock`. A plain function whose test advances the clock beyond its time limit has exceeded it. In a coroutine
 function a sleep takes no time, and advances the clock; if it waits for sockets, time passes. Rates are not applied.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -25,14 +29,18 @@ from typing import Any, NamedTuple, Self
 
 from nsqd_py.client.message import AlreadyAnswered, Message
 from nsqd_py.client.options import seconds_of
+from nsqd_py.client.process import refuse_in_event_loop
+from nsqd_py.client.publishing.publish import single
 from nsqd_py.protocol.envelope import unwrap, wrap
 from nsqd_py.protocol.names import dead_letter_topic
 from nsqd_py.work.app import App
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.handlers import Handler, handler_of
-from nsqd_py.work.middleware import Middleware
+from nsqd_py.work.middleware import Middleware, fault_around
 from nsqd_py.work.outcomes import Finished, Outcome, RequeueAfter
 from nsqd_py.work.pacing import Limited, TimeLimits
+from nsqd_py.work.timed.later import later_topic
+from nsqd_py.work.timed.scheduler import due_topic, job_of
 from nsqd_py.work.values import encode
 
 _FIRST_S = 1_800_000_000.0
@@ -156,22 +164,33 @@ class _Caller:
     """Calls handlers with messages."""
 
     def __init__(
-        self, clock: Clock, store: Any, middleware: Sequence[Middleware], chance: Callable[[], float]
+        self,
+        clock: Clock,
+        store: Any,
+        middleware_of: Callable[[Handler], Sequence[Middleware]],
+        chance: Callable[[], float],
     ) -> None:
         self._clock = clock
         self._store = store
-        self._middleware = middleware
+        self._middleware_of = middleware_of
         self._chance = chance
 
     def call(self, handler: Handler, arrived: Sequence[_Waiting]) -> list[Result]:
-        """Call the handler once, with the messages of one call. Return what became of each."""
+        """Call the handler once, with the messages of one call. Return what became of each.
+
+        Raises BadHandler if a middleware cannot run around it.
+        """
+        middleware = self._middleware_of(handler)
+        fault = fault_around(middleware, is_async=handler.is_async)
+        if fault:
+            handler.refuse(fault)
         now_ns = round(self._clock() * 1e9)
         calls = _Calls(
             handler,
             store=self._store,
             log=_LOG,
             limits=_Limits(self._clock),
-            middleware=self._middleware,
+            middleware=middleware,
             chance=self._chance,
             clock_ns=lambda: round(self._clock() * 1e9),
         )
@@ -220,31 +239,43 @@ def run(
     headers  of its envelope, if there is one
     chance   places the delay of a retry within its jitter
 
-    Raises SystemExit and KeyboardInterrupt of the handler.
+    Raises SystemExit and KeyboardInterrupt of the handler, and BadHandler if a middleware cannot run around it.
     """
     body = encode(value) if headers is None else wrap(encode(value), headers)
     clock = clock or Clock()
     found = handler_of(handler)
-    caller = _Caller(clock, _Letters(), middleware, lambda: chance)
+    caller = _Caller(clock, _Letters(), lambda handler: middleware, lambda: chance)
     (result,) = caller.call(found, [_Waiting(clock(), 1, found, body, attempts)])
     return result.outcome
 
 
+def _is_in_handler() -> bool:
+    """True in the event loop of a coroutine function that is called here. A test may have a loop of its own."""
+    try:
+        return isinstance(asyncio.get_running_loop(), _Loop)
+    except RuntimeError:
+        return False
+
+
 class Harness:
-    """The queues of an app, in memory: what it publishes while this is open waits for `run`."""
+    """The queues and schedules of an app, in memory: what it publishes while this is open waits for `run`."""
 
     def __init__(self, app: App, *, clock: Clock | None = None, chance: float = 0.5) -> None:
+        """`chance` places the delays of retries within their jitter."""
         self.clock = clock or Clock()
         self._app = app
         self._chance = chance
-        self._caller = _Caller(self.clock, self, app.middleware, lambda: chance)
+        self._caller = _Caller(self.clock, self, app.middleware_of, lambda: chance)
         self._waiting: list[_Waiting] = []
         self._published: list[tuple[str, bytes]] = []
         self._numbers = count(1)
+        self._internal: list[Handler] = []
+        self._next_due_s: dict[str, int] = {}  # of schedules
 
     def __enter__(self) -> Self:
         self._app_state = {name: vars(self._app).get(name) for name in ("_producer", "clock")}
         vars(self._app).update(_producer=self, clock=self.clock)
+        self._look_at_schedules()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -255,16 +286,22 @@ class Harness:
     # ---- in the place of a producer
 
     def publish(self, topic: str, body: bytes, *, defer_s: Any = 0) -> None:
-        """Store a message for all handlers of its topic."""
+        """Store a message for all handlers of its topic. Raises as `Producer.publish`."""
+        if _is_in_handler():
+            refuse_in_event_loop("publish")
+        self._store(topic, body, defer_s)
+
+    def _store(self, topic: str, body: bytes, defer_s: Any) -> None:
+        single(topic, body, defer_s)  # raises for what no nsqd takes
         self._published.append((topic, body))
         due_s = self.clock() + seconds_of(defer_s)
-        for handler in self._app.handlers:
+        for handler in (*self._app.handlers, *self._internal):
             if handler.topic == topic:
                 heapq.heappush(self._waiting, _Waiting(due_s, next(self._numbers), handler, body, 1))
 
     def publish_soon(self, topic: str, body: bytes, on_done: Any = None, *, defer_s: Any = 0) -> Future[None]:
-        """Do as `publish`. Return a future that is done."""
-        self.publish(topic, body, defer_s=defer_s)
+        """Store a message as `publish`, and do not wait. Return a future that is done."""
+        self._store(topic, body, defer_s)
         if on_done is not None:
             on_done(None)
         future: Future[None] = Future()
@@ -274,14 +311,50 @@ class Harness:
     # ---- for tests
 
     def run(self, for_s: float = 0.0) -> list[Result]:
-        """Handle all messages that are due within this time, in order, and advance the clock by it. Return their results."""
+        """Handle all messages and jobs that are due within this time, in order, and advance the clock by it.
+
+        Return their results: those of jobs have the topic `<app>.due`, and the forwarding of long delays has none. Of the
+        occurrences of a schedule that a test has advanced the clock over, one is made up for.
+        """
         ends_s = self.clock() + for_s
+        self._look_at_schedules()
+        self._make_up()
         results: list[Result] = []
-        while self._waiting and self._waiting[0].due_s <= ends_s:
-            self.clock.now_s = max(self.clock(), self._waiting[0].due_s)
+        while self._next_s() <= ends_s:
+            self.clock.now_s = max(self.clock(), self._next_s())
+            self._publish_jobs()
             results += self._call_next()
         self.clock.now_s = max(self.clock(), ends_s)
-        return results
+        later = later_topic(self._app.name)
+        return [result for result in results if result.handler.topic != later]
+
+    def _next_s(self) -> float:
+        """Return when the next message or job is due."""
+        messages_s = self._waiting[0].due_s if self._waiting else math.inf
+        return min(messages_s, *self._next_due_s.values(), math.inf)
+
+    def _look_at_schedules(self) -> None:
+        """Take in the schedules that were declared in the meantime."""
+        self._internal = self._app.internal_handlers(has_schedules=True)
+        for name, schedule in self._app.schedules.items():
+            if name not in self._next_due_s:
+                self._next_due_s[name] = schedule.occurrences.next_after(self.clock())
+
+    def _make_up(self) -> None:
+        """Publish one job for each schedule with occurrences that are over."""
+        for name, due_s in self._next_due_s.items():
+            if due_s < self.clock():
+                self._publish_job(name, due_s, after_s=self.clock())
+
+    def _publish_jobs(self) -> None:
+        """Publish the jobs of all occurrences until now."""
+        for name in self._next_due_s:
+            while (due_s := self._next_due_s[name]) <= self.clock():
+                self._publish_job(name, due_s, after_s=due_s)
+
+    def _publish_job(self, name: str, due_s: int, *, after_s: float) -> None:
+        self._store(due_topic(self._app.name), job_of(name, due_s), 0)
+        self._next_due_s[name] = self._app.schedules[name].occurrences.next_after(after_s)
 
     def _call_next(self) -> list[Result]:
         first = heapq.heappop(self._waiting)
@@ -302,7 +375,7 @@ class Harness:
 
     @property
     def waiting_count(self) -> int:
-        """How many messages are not finished."""
+        """How many messages are not finished, those with long delays too."""
         return len(self._waiting)
 
     def published(self, topic: str) -> list[bytes]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
+from enum import Enum
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, TypeAlias, get_origin
@@ -23,6 +24,11 @@ Decoder: TypeAlias = Callable[[bytes], Any]
 
 _PLAIN = (dict, list, int, float, bool)
 _SHOWN = 100
+_TRACES = (
+    b"null",
+    b"NaN",
+    b"Infinity",
+)  # what a NaN or an infinity becomes: null in orjson, and pydantic, the others in json
 
 
 class BadAnnotation(TypeError):
@@ -120,12 +126,29 @@ def _loads() -> Decoder:
 
 
 def encode(value: Any) -> bytes:
-    """Return the body of a value: bytes as they are, a str in UTF-8, all else as JSON. Raises TypeError."""
+    """Return the body of a value: bytes as they are, a str in UTF-8, all else as JSON.
+
+    Raises TypeError, and ValueError for a NaN or an infinity, which JSON has not.
+    """
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
         return value.encode()
-    return _dumps()(value)
+    body = _dumps()(value)
+    if any(trace in body for trace in _TRACES):
+        _refuse_not_finite(value)
+    return body
+
+
+def _refuse_not_finite(value: Any) -> None:
+    """Raise ValueError if a number in this value, which can be published otherwise, is not finite."""
+    try:
+        json.dumps(value, default=_jsonable_or_none, allow_nan=False)
+    except ValueError as error:
+        raise ValueError(
+            f"{type(value).__name__} cannot be published as JSON, which has no NaN and no infinity ({error}): "
+            f"publish None or a str instead: {value!r:.{_SHOWN}}"
+        ) from None
 
 
 @cache
@@ -133,8 +156,12 @@ def _dumps() -> Callable[[Any], bytes]:
     try:
         orjson: Any = import_module("orjson")
     except ImportError:
-        return lambda value: json.dumps(value, default=_jsonable, separators=(",", ":")).encode()
+        return _dumps_without_orjson
     return partial(orjson.dumps, default=_jsonable)
+
+
+def _dumps_without_orjson(value: Any) -> bytes:
+    return json.dumps(value, default=_jsonable, separators=(",", ":")).encode()
 
 
 def _jsonable(value: Any) -> Any:
@@ -148,3 +175,13 @@ def _jsonable(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} cannot be published as JSON: {value!r:.{_SHOWN}}")
+
+
+def _jsonable_or_none(value: Any) -> Any:
+    """Do as `_jsonable`, with None for what holds no numbers: orjson knows more classes."""
+    if isinstance(value, Enum):
+        return value.value
+    try:
+        return _jsonable(value)
+    except TypeError:
+        return None

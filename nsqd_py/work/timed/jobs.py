@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class Jobs:
 
     def handler(self, app_name: str, longest_defer_s: float) -> Handler:
         """Return the handler of all jobs: a coroutine function if a schedule is one."""
-        is_async = any(is_coroutine_function(each.function) for each in self._schedules.values())
+        is_async = has_coroutine_function(self._schedules.values())
         return Handler(
             function=self.run_async if is_async else self.run,
             topic=due_topic(app_name),
@@ -73,6 +73,11 @@ class Jobs:
         if late_s > FOREIGN_S:
             raise Drop(f"no process has had the schedule {name!r} for {late_s:.0f} s")
         raise Requeue(_FOREIGN_WAIT_S, backoff=False)
+
+
+def has_coroutine_function(schedules: Iterable[Schedule]) -> bool:
+    """True if one of them is a coroutine function: then all are called in the event loop."""
+    return any(is_coroutine_function(each.function) for each in schedules)
 
 
 def schedule_name(function: Callable[..., Any]) -> str:

@@ -245,7 +245,7 @@ class Scheduler:
             elif decision.warning:
                 self._log.warning("%s", decision.warning)
         try:
-            self._publish(due_topic(self._app_name), [_job(run) for run in due])
+            self._publish(due_topic(self._app_name), [job_of(run.schedule, run.due_s) for run in due])
             self._publish(schedules_topic(self._app_name), [token.to_body() for token in tokens])
         except NsqClientError as error:
             self._log.error("the schedules of %s wait: %s", self._app_name, error)
@@ -285,9 +285,9 @@ class Scheduler:
             self._producer.multi_publish(topic, bodies[start : start + _PER_PUBLISH])
 
 
-def _job(run: Run) -> bytes:
+def job_of(schedule: str, due_s: int) -> bytes:
     """Return the message of an occurrence. Its body is empty."""
-    return wrap(b"", {SCHEDULE_HEADER: run.schedule, DUE_HEADER: str(run.due_s)})
+    return wrap(b"", {SCHEDULE_HEADER: schedule, DUE_HEADER: str(due_s)})
 
 
 def _rank(token: Token, message: Message) -> Rank:

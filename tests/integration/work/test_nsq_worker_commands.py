@@ -253,6 +253,33 @@ def test_of_several_channels_one_must_be_chosen(worker: Worker, nsqd: NsqdProces
     assert not nsqd.is_empty("orders.dead", "b")
 
 
+def test_a_replay_warns_of_other_channels_once_a_topic(worker: Worker, nsqd: NsqdProcess) -> None:
+    nsqd.create("orders", "billing", "stock", "audit")
+    known = {"topic": "orders", "channel": "billing"}
+    nsqd.pub("orders.dead", *(wrap(b"%d" % number, known) for number in range(3)))
+    replayed = worker.run("dead", "replay", "shop:app", "--all", http(nsqd))
+    assert replayed.returncode == 0, replayed.stderr
+    warnings = [line for line in replayed.stderr.splitlines() if b"all channels" in line]
+    (warning,) = warnings
+    assert warning.endswith(b"not only billing, whose dead letter it is, but also audit, stock")
+    assert b"WARNING" in warning
+    assert [message.body for message in nsqd.consume("orders", "stock", 3)] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("channels", "count"), [(["billing"], 0), (["billing", "stock"], 1)], ids=["one", "two"]
+)
+def test_a_replay_of_what_nsqd_moved_warns_of_several_channels(
+    worker: Worker, nsqd: NsqdProcess, channels: list[str], count: int
+) -> None:
+    nsqd.create("orders", *channels)
+    nsqd.pub("orders.dead", b"plain")
+    replayed = worker.run("dead", "replay", "shop:app", "--all", http(nsqd))
+    assert replayed.returncode == 0, replayed.stderr
+    assert replayed.stderr.count(b"all channels of orders: billing, stock\n") == count
+    assert replayed.stderr.count(b"WARNING") == count
+
+
 def test_a_topic_without_dead_letters_is_not_created(worker: Worker, nsqd: NsqdProcess) -> None:
     for verb in ("list", "replay --all", "discard --all"):
         ended = worker.run("dead", verb.split()[0], "shop:app", *verb.split()[1:], http(nsqd))

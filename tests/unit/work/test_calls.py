@@ -684,3 +684,46 @@ def test_an_envelope_is_what_the_middleware_sees() -> None:
     run(handler, {}, headers={"one": "1"}, middleware=[Notes("outer", notes)])
     assert unwrap(notes[0][2]) == (b"{}", {"one": "1"})
     assert notes[1] == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("requests", "outcome"),
+    [([Drop("old"), Drop("old")], Dropped("old")), ([Requeue(7)], RequeueAfter(7))],
+    ids=["drop", "requeue"],
+)
+def test_a_request_out_of_a_task_group_is_one(requests, outcome) -> None:
+    errors: list[Any] = []
+
+    async def ask(request: Exception) -> None:
+        raise request
+
+    @App().handler("orders")
+    async def handler(order: dict) -> None:
+        async with asyncio.TaskGroup() as group:
+            for request in requests:
+                group.create_task(ask(request))
+
+    reports = [OnError(lambda error, call: errors.append(error))]
+    assert run(handler, {}, middleware=reports) == outcome
+    assert errors == []
+
+
+def test_a_request_beside_an_error_is_an_error() -> None:
+    @App().handler("orders", retry=RETRY)
+    def handler(order: dict) -> None:
+        raise ExceptionGroup("both", [Drop("old"), ERROR])
+
+    assert isinstance(run(handler, {}, attempts=3), DeadLetter)
+
+
+def test_in_a_batch_a_group_of_requests_is_for_its_message() -> None:
+    app = App()
+
+    @app.handler("orders", batch=Batch(2), retry=RETRY)
+    def handler(orders: list[dict]) -> None:
+        raise BatchFailed({0: ExceptionGroup("of a task group", [Drop("old")])})
+
+    with Harness(app) as harness:
+        app.publish("orders", {"id": 0})
+        app.publish("orders", {"id": 1})
+        assert [result.outcome for result in harness.run()] == [Dropped("old"), Finished()]

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.client.message import Requeue
-from nsqd_py.work.outcomes import DeadLetter, Drop, Dropped, RequeueAfter, Retry, Undecodable, decide
+from nsqd_py.work.outcomes import (
+    DeadLetter,
+    Drop,
+    Dropped,
+    RequeueAfter,
+    Retry,
+    Undecodable,
+    decide,
+    request_in,
+)
 from tests.support.examples import examples
 
 RETRY = Retry(attempts=4, first_s=1, factor=4, most_s=10, jitter=0)
@@ -85,3 +94,30 @@ def test_a_wrong_retry_is_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError) as caught:
         Retry(**settings)
     assert text in str(caught.value)
+
+
+AGAIN = Requeue(7)
+FAILURE = ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("errors", "request_of_all"),
+    [
+        ([AGAIN], AGAIN),
+        ([AGAIN, Requeue(7)], AGAIN),
+        ([ExceptionGroup("inner", [AGAIN, Requeue(7)]), Requeue(7)], AGAIN),
+        ([AGAIN, Requeue(8)], None),
+        ([AGAIN, Requeue(7, backoff=False)], None),
+        ([AGAIN, FAILURE], None),
+        ([ExceptionGroup("inner", [FAILURE]), AGAIN], None),
+        ([FAILURE], None),
+        ([Drop("old"), AGAIN], None),
+    ],
+)
+def test_a_group_of_the_same_request_is_that_request(errors, request_of_all) -> None:
+    group = ExceptionGroup("of a task group", errors)
+    assert request_in(group) is (request_of_all or group)
+
+
+def test_any_other_error_is_itself() -> None:
+    assert request_in(FAILURE) is FAILURE

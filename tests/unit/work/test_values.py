@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pydantic
@@ -120,3 +123,45 @@ def test_a_value_is_its_body(value, body) -> None:
 def test_what_json_cannot_say_is_refused() -> None:
     with pytest.raises(TypeError, match="object"):
         encode({"one": object()})
+
+
+@dataclass
+class Price:
+    amount: float
+
+
+class Reading(pydantic.BaseModel):
+    amount: float
+
+
+class Rate(msgspec.Struct):
+    amount: float
+
+
+class Level(Enum):
+    HIGH = "high"
+
+
+@pytest.mark.parametrize("has_orjson", [True, False], ids=["orjson", "json"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        {"a": [None, math.inf]},
+        (1, -math.inf),
+        Price(math.nan),
+        [Reading(amount=math.nan)],
+        Rate(math.inf),
+    ],
+    ids=["number", "in a list", "tuple", "dataclass", "pydantic", "msgspec"],
+)
+def test_a_number_that_json_has_not_is_refused(value, has_orjson, monkeypatch) -> None:
+    if not has_orjson:
+        monkeypatch.setattr(values, "_dumps", lambda: values._dumps_without_orjson)
+    with pytest.raises(ValueError, match="has no NaN and no infinity .*publish None or a str instead: "):
+        encode(value)
+
+
+def test_none_beside_what_only_orjson_knows_is_published() -> None:
+    found = encode({"none": None, "id": UUID(int=1), "level": Level.HIGH, "text": "null"})
+    assert found == b'{"none":null,"id":"00000000-0000-0000-0000-000000000001","level":"high","text":"null"}'

@@ -109,7 +109,7 @@ def main() -> int:
     try:
         app = load_app(path)
         take_logging(log)
-        app.middleware = (durations, *app.middleware)
+        app.watchers = (durations,)
         running = app.start(has_schedules=number == FIRST)
     except (ToolError, NsqClientError) as error:
         link.send_last(Report(failure=str(error)), _CLOSE_S)

@@ -1,7 +1,8 @@
 """nsq-worker dead list, show, replay and discard: the dead letters of the app's handlers.
 
 List and show read the logs of nsqds where they can. Replay and discard consume the dead letters. A replay publishes a message
-to its topic before it finishes the dead letter: a kill in between makes it come twice, and loses nothing.
+to its topic before it finishes the dead letter: a kill in between makes it come twice, and loses nothing. All channels of the
+topic get it, as with nsqadmin's requeue: a WARNING names those that have had it before.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class DeadLetters:
         self._options = options
         self._log = log
         self._quiet = quiet
+        self._replayed_topics: set[str] = set()
         self._topics = options.topic or tuple(sorted(topics))
         self._waiting = self._over_http()
 
@@ -141,13 +143,40 @@ class DeadLetters:
             for topic in self._topics:
                 for message in self._chosen(topic, missing, is_all=not ids):
                     if verb == REPLAY:
-                        letter = _letter_of(message)
-                        producer.publish(self._target_of(letter), letter.to_publish)
+                        self._replay(producer, _letter_of(message))
                     message.finish()
                     missing.pop(message.id.decode("latin-1"), None)
                     count += 1
         self._log.info("%s %d %s", _DONE_WORDS[verb], count, "dead letter" if count == 1 else "dead letters")
         return self._end(missing)
+
+    def _replay(self, producer: Producer, letter: Letter) -> None:
+        """Publish the message to its topic. Raises as `_target_of` and `Producer.publish`."""
+        topic = self._target_of(letter)
+        if topic not in self._replayed_topics:
+            self._replayed_topics.add(topic)
+            self._warn_of_channels(topic, letter.headers.get("channel", ""))
+        producer.publish(topic, letter.to_publish)
+
+    def _warn_of_channels(self, topic: str, channel: str) -> None:
+        """Warn if channels that did not give the message up get it again. `channel` is the one that did, or "" if not known."""
+        if self._waiting is None:
+            return
+        try:
+            channels = self._waiting.channels(topic) or set()
+        except UpstreamError as error:
+            self._log.warning("%s: it is not known which channels of %s get what is replayed", error, topic)
+            return
+        others = ", ".join(sorted(channels - {channel}))
+        if channel and others:
+            self._log.warning(
+                "what is replayed goes to all channels of %s: not only %s, whose dead letter it is, but also %s",
+                topic,
+                channel,
+                others,
+            )
+        elif len(channels) > 1:
+            self._log.warning("what is replayed goes to all channels of %s: %s", topic, others)
 
     def _chosen(self, topic: str, missing: dict[str, None], *, is_all: bool) -> Iterator[Message]:
         """Yield the dead letters of a topic to replay or discard."""
