@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from nsq_tools.worker.reports import Lines, Report
 
+# The signals that stop a worker: to the supervisor, to one child, or to all of them.
+STOPS = (signal.SIGTERM, signal.SIGINT)
+
 _CHILD = "nsq_tools.worker.child"
 _READ_BYTES = 256 * 1024
 

@@ -14,7 +14,7 @@ from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
 
-from nsq_tools.worker.children import Child, ChildSettings, end_of
+from nsq_tools.worker.children import STOPS, Child, ChildSettings, end_of
 from nsq_tools.worker.pauses import RestartPause
 from nsq_tools.worker.reports import Counts, Report, add_counts
 from nsq_tools.worker.verdict import Board, ProcessState
@@ -27,7 +27,6 @@ _CLOSE_S = 6.0
 _AT_ONCE_S = 2.0
 # The board is made again at least this often.
 _TURN_S = 1.0
-_STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Slot:
@@ -222,7 +221,7 @@ class Supervisor:
         self._selector.register(self._alarm, selectors.EVENT_READ, None)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in _STOPS:
+        for number in STOPS:
             signal.signal(number, self._on_signal)
         try:
             yield
