@@ -67,6 +67,56 @@ def test_a_handler_without_a_connection_is_not_ready_but_healthy(worker: Worker,
     assert worker.get("/healthz") == (200, "OK\n")
 
 
+HANGS = """
+import os
+from pathlib import Path
+from threading import Event
+from nsqd_py.work import App, Retry
+
+app = App("shop", nsqd_tcp_addresses=os.environ["SHOP_NSQD"])
+
+
+@app.handler("orders", channel="billing", concurrency=2, time_limit_s=0.5, retry=Retry(first_s=0.1, jitter=0))
+def bill(number: int) -> None:
+    with open("notes", "a") as notes:
+        notes.write(f"began {number} in {os.getpid()}\\n")
+    if number < 0 and not Path("go").exists():
+        Event().wait()
+"""
+
+
+def test_a_process_whose_handler_hangs_in_all_places_is_replaced(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.write(HANGS)
+    worker.start(HEALTH)
+    first = worker.pids()[1]
+    nsqd.pub("orders", b"-1")
+    worker.wait_for_note(f"began -1 in {first}", 2)
+    taken = f"process 1 (pid {first}): calls over their time limit take all places of shop.bill of orders/billing\n"
+    wait_for_health(worker, 503, taken)
+    (worker.folder / "go").touch()
+    nsqd.pub("orders", b"1")
+    wait_until(lambda: worker.pids()[1] != first, what="another process")
+    worker.wait_for_note(f"began 1 in {worker.pids()[1]}")
+    wait_for_health(worker, 200, "OK\n")
+    says = f"process 1 (pid {first}) is replaced: calls over their time limit take all places of shop.bill of "
+    assert says in worker.log()
+    assert "it starts again in 0.25 s" in worker.log()
+    assert "it is killed" not in worker.log()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_handler_with_a_free_place_goes_on(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.write(HANGS.replace("first_s=0.1", "first_s=600").replace("jitter=0", "most_s=600, jitter=0"))
+    worker.start(HEALTH)
+    first = worker.pids()[1]
+    nsqd.pub("orders", b"-1")
+    wait_until(lambda: metric(worker, "nsq_worker_timeouts_total") == 1, what="a call over its limit")
+    nsqd.pub("orders", b"1")
+    worker.wait_for_note(f"began 1 in {first}")
+    assert worker.get("/healthz") == (200, "OK\n")
+
+
 def test_a_worker_that_stops_says_so(worker: Worker, nsqd: NsqdProcess) -> None:
     worker.start(HEALTH)
     nsqd.pub("orders", b'{"id": 1, "wait": true}')

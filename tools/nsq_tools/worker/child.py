@@ -90,6 +90,8 @@ def serve(link: Link, running: Running, durations: Durations, timeout_s: float) 
     while not running.wait(0):
         if running.failure is not None:
             running.begin_to_stop(timeout_s)
+        if running.is_stopping and running.has_only_late:  # threads that hang are not waited for
+            running.begin_to_stop(0.0)
         if monotonic() >= report_at_s:
             report_at_s = monotonic() + REPORT_S
             link.send(report_of(running, durations))
