@@ -158,6 +158,14 @@ def test_a_second_signal_to_one_process_gives_back_what_it_runs(worker: Worker, 
     assert f"process 1 (pid {first}) ended with status 0" in worker.log()
 
 
+def test_a_worker_that_had_to_kill_a_process_fails(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.start("--stop-timeout=100ms")
+    os.kill(worker.pids()[1], signal.SIGSTOP)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 1
+    assert "it is killed" in worker.log()
+
+
 # ---- kills
 
 

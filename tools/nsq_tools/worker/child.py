@@ -125,7 +125,10 @@ def main() -> int:
         return FAILED
     log.info("%s runs as pid %d", path, os.getpid())
     serve(link, running, durations, settings.stop_timeout_s)
-    app.close(_CLOSE_S)
+    try:
+        app.close(_CLOSE_S)
+    except NsqClientError as error:
+        log.error("not all was published: %s", error)
     last = report_of(running, durations)
     link.send_last(last, _CLOSE_S)
     return FAILED if last.failure else DONE

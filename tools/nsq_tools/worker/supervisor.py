@@ -170,6 +170,7 @@ class Supervisor:
                     child.pid,
                 )
                 child.kill()
+                self._is_cut = self._is_cut or self._is_stopping
                 child.ending_by_s = inf
 
     # ---- ends
