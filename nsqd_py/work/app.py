@@ -25,7 +25,7 @@ from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import Retry
 from nsqd_py.work.pacing import Pace, TimeLimits
 from nsqd_py.work.running import Running
-from nsqd_py.work.timed.jobs import Jobs, Schedule, schedule_name
+from nsqd_py.work.timed.jobs import Jobs, Schedule, checked_name, schedule_name
 from nsqd_py.work.timed.later import Later, chained, delay_s_of, refusal
 from nsqd_py.work.timed.occurrences import BadSchedule, Cron, Every, Occurrences
 from nsqd_py.work.timed.scheduler import Scheduler
@@ -67,8 +67,10 @@ class App:
         options                  of all connections
         longest_defer_s          the longest delay that nsqd takes: its --max-defer-timeout and --max-req-timeout
         log                      has `info`, `warning`, ... as a logging.Logger; by default the logger `nsqd_py.work`
+
+        Raises BadClientOption for a name that makes no topics.
         """
-        self.name = name
+        self.name = checked_name(name)
         self.handlers: list[Handler] = []
         self.schedules: dict[str, Schedule] = {}
         self.longest_defer_s = longest_defer_s
