@@ -273,7 +273,9 @@ class Running:
 
     @property
     def has_only_late(self) -> bool:
-        """True if no message is in flight, and no call runs but those that are over their time limit."""
+        """True if calls over their time limit are all that runs: no other call, no message in flight, no scheduler."""
+        if self._has_running_schedules() or not any(each.calls.late_count for each in self._consumed):
+            return False
         return all(
             each.calls.has_only_late and not each.consumer.stats().in_flight for each in self._consumed
         )
