@@ -147,7 +147,9 @@ class Calls:
         limit_s = self.handler.time_limit_s
         limited = None
         if limit_s is not None:
-            limited = self._limits.begin(limit_s, lambda: self.fail(messages, bodies, self._over_limit()))
+            limited = self._limits.begin(
+                limit_s, lambda: self.fail(messages, bodies, self._over_limit()), self
+            )
         self._running[id(messages)] = messages
         try:
             self.call(messages, bodies)
@@ -170,6 +172,16 @@ class Calls:
     def begin_to_stop(self) -> None:
         """From now on, a cancellation of a coroutine is taken for one by the stop. Any thread may call this."""
         self._is_stopping = True
+
+    @property
+    def late_count(self) -> int:
+        """How many calls in threads are over their time limit and have not returned: each takes a place."""
+        return self._limits.count_late(self)
+
+    @property
+    def has_only_late(self) -> bool:
+        """True if no other calls run than such: their messages are answered, and their results are ignored."""
+        return len(self._running) <= self.late_count
 
     def return_all(self) -> None:
         """Let the server deliver the messages of running calls again, and begin no more calls. Any thread may call this."""

@@ -53,13 +53,14 @@ class Pace:
 
 
 class Limited:
-    """A call that has a limit."""
+    """A call that has a limit. `owner` is whose place it takes."""
 
-    __slots__ = ("deadline_s", "on_over")
+    __slots__ = ("deadline_s", "on_over", "owner")
 
-    def __init__(self, deadline_s: float, on_over: Callable[[], None]) -> None:
+    def __init__(self, deadline_s: float, on_over: Callable[[], None], owner: object) -> None:
         self.deadline_s = deadline_s
         self.on_over = on_over
+        self.owner = owner
 
 
 class TimeLimits:
@@ -71,6 +72,7 @@ class TimeLimits:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._running: dict[Limited, None] = {}
+        self._late: dict[Limited, None] = {}  # over their limit, and not at their end
         self._changed = Condition()
         self._answering = (
             Lock()
@@ -78,9 +80,9 @@ class TimeLimits:
         self._wakes_s = -math.inf  # when the thread looks next
         self._is_closed = False
 
-    def begin(self, limit_s: float, on_over: Callable[[], None]) -> Limited:
+    def begin(self, limit_s: float, on_over: Callable[[], None], owner: object = None) -> Limited:
         """Call `on_over` after `limit_s`, unless `end` comes before."""
-        call = Limited(self._clock() + limit_s, on_over)
+        call = Limited(self._clock() + limit_s, on_over, owner)
         with self._changed:
             self._running[call] = None
             if call.deadline_s < self._wakes_s:
@@ -91,6 +93,7 @@ class TimeLimits:
         """Return False if the call is over its limit: then its message is answered, before this returns."""
         with self._changed:
             is_in_time = self._running.pop(call, self) is None
+            self._late.pop(call, None)
         if not is_in_time:
             with self._answering:
                 pass
@@ -103,9 +106,15 @@ class TimeLimits:
                 over = [call for call in self._running if call.deadline_s <= now_s]
                 for call in over:
                     del self._running[call]
+                    self._late[call] = None
             for call in over:
                 call.on_over()
         return len(over)
+
+    def count_late(self, owner: object) -> int:
+        """Return how many calls of this owner are over their limit and have not ended."""
+        with self._changed:
+            return sum(1 for call in self._late if call.owner is owner)
 
     def start(self) -> None:
         """Start the thread that looks for calls over their limit."""

@@ -35,6 +35,7 @@ class HandlerStats(NamedTuple):
     retried                        calls that failed, whose messages come again
     dead, dropped                  messages moved to the dead letters, and dropped. They count as finished too
     timed_out                      calls over their time limit
+    is_hung                        calls over their time limit, which have not returned, take all its places
     """
 
     name: str
@@ -50,6 +51,7 @@ class HandlerStats(NamedTuple):
     dead: int
     dropped: int
     timed_out: int
+    is_hung: bool
 
 
 class _Consumed(NamedTuple):
@@ -270,6 +272,15 @@ class Running:
 
     # ---- how it stands
 
+    @property
+    def has_only_late(self) -> bool:
+        """True if calls over their time limit are all that runs: no other call, no message in flight, no scheduler."""
+        if self._has_running_schedules() or not any(each.calls.late_count for each in self._consumed):
+            return False
+        return all(
+            each.calls.has_only_late and not each.consumer.stats().in_flight for each in self._consumed
+        )
+
     def stats(self) -> list[HandlerStats]:
         """Return the statistics of each handler."""
         return [_stats(each) for each in self._consumed]
@@ -283,4 +294,5 @@ def _stats(each: _Consumed) -> HandlerStats:
         *(handler.name, handler.topic, handler.channel, each.consumer.running, len(stats.connections)),
         *(stats.received, stats.finished, stats.requeued, stats.in_flight),
         *(counts.retried, counts.dead, counts.dropped, counts.timed_out),
+        is_hung=each.calls.late_count >= handler.concurrency,
     )

@@ -136,12 +136,17 @@ class Worker:
     def wait_for_note(self, text: str, count: int = 1) -> None:
         wait_until(lambda: self.notes().count(text) >= count, what=f"the note {text!r}")
 
-    def get(self, path: str) -> tuple[int, str]:
-        """The status and the body of an answer of --health-address=127.0.0.1:0."""
+    def health_address(self) -> str:
+        """Where --health-address=127.0.0.1:0 listens."""
         found = _LISTENS.search(self.log())
         assert found is not None
+        return found[1]
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, str]:
+        """The status and the body of an answer of --health-address=127.0.0.1:0."""
+        request = urllib.request.Request(f"http://{self.health_address()}{path}", method=method)
         try:
-            with urllib.request.urlopen(f"http://{found[1]}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read().decode()

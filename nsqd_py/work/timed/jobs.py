@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqd_py.client.callables import is_coroutine_function, name_of
+from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.message import Requeue
+from nsqd_py.protocol.names import MAX_NAME_LENGTH, is_valid_name
 from nsqd_py.work.handlers import Handler, Headers
 from nsqd_py.work.outcomes import Drop, Retry
 from nsqd_py.work.timed.occurrences import BadSchedule, Occurrences
-from nsqd_py.work.timed.scheduler import DUE_HEADER, SCHEDULE_HEADER, due_topic
+from nsqd_py.work.timed.scheduler import DUE_HEADER, SCHEDULE_HEADER, due_topic, schedules_topic
 from nsqd_py.work.timed.tokens import FOREIGN_S
 
 _CONCURRENCY = 8
@@ -78,6 +80,17 @@ class Jobs:
 def has_coroutine_function(schedules: Iterable[Schedule]) -> bool:
     """True if one of them is a coroutine function: then all are called in the event loop."""
     return any(is_coroutine_function(each.function) for each in schedules)
+
+
+def checked_name(app_name: str) -> str:
+    """Return the name of an app. Raises BadClientOption if it makes no topics."""
+    longest = schedules_topic(app_name)
+    if not is_valid_name(longest.encode("utf-8", "surrogateescape")):
+        raise BadClientOption(
+            f"App name {app_name!r} makes no topic such as {longest}: give it at most "
+            f"{MAX_NAME_LENGTH - len(schedules_topic(''))} of the characters a-z A-Z 0-9 . _ -"
+        )
+    return app_name
 
 
 def schedule_name(function: Callable[..., Any]) -> str:

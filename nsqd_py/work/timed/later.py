@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from nsqd_py.client.blocking.producer import Producer
 from nsqd_py.client.errors import BadClientOption, NsqClientError, PublishFailed
@@ -25,6 +25,7 @@ DUE_HEADER = "due"
 TOPIC_HEADER = "topic"
 
 _CONCURRENCY = 16
+_LATEST_S = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 _REFUSED_DELAY = "E_INVALID"
 
 
@@ -35,7 +36,7 @@ def later_topic(app_name: str) -> str:
 def delay_s_of(defer_s: Delay, at: datetime | None, now_s: float) -> float:
     """Return the delay of a publish in seconds. Raises BadClientOption."""
     if at is None:
-        return seconds_of(defer_s)
+        return _checked(seconds_of(defer_s), now_s)
     if defer_s:
         raise BadClientOption("give defer_s or at, not both")
     if at.utcoffset() is None:
@@ -44,6 +45,15 @@ def delay_s_of(defer_s: Delay, at: datetime | None, now_s: float) -> float:
             "datetime.now(UTC) + timedelta(hours=3)"
         )
     return max(0.0, at.timestamp() - now_s)
+
+
+def _checked(delay_s: float, now_s: float) -> float:
+    """Return the delay. Raises BadClientOption for one that is no time at all, or beyond all dates."""
+    if isinstance(delay_s, (int, float)) and not now_s + delay_s <= _LATEST_S:  # so is NaN
+        raise BadClientOption(
+            f"defer_s={delay_s} is no delay: give a number of seconds that ends before the year 10000, or a time as at=…"
+        )
+    return delay_s
 
 
 def chained(app_name: str, topic: str, body: bytes, due_s: float) -> tuple[str, bytes]:

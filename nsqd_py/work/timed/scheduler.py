@@ -19,9 +19,9 @@ from typing import Any
 
 from nsqd_py.client.blocking.backend import THREADS
 from nsqd_py.client.blocking.consuming_core import NonBlockingConsumer
-from nsqd_py.client.blocking.producer import Producer
+from nsqd_py.client.blocking.producer import Producer, PublishFuture
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S
-from nsqd_py.client.errors import NsqClientError
+from nsqd_py.client.errors import NoNsqd, NsqClientError
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.envelope import wrap
@@ -112,7 +112,8 @@ class Scheduler:
 
     def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End soon. Tokens that it has not handled go back to nsqd. Signal handlers may call this."""
-        self._stop_by_s = time.monotonic() + timeout_s
+        stop_by_s = time.monotonic() + timeout_s
+        self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
 
     @property
     def is_running(self) -> bool:
@@ -282,7 +283,23 @@ class Scheduler:
 
     def _publish(self, topic: str, bodies: Sequence[bytes]) -> None:
         for start in range(0, len(bodies), _PER_PUBLISH):
-            self._producer.multi_publish(topic, bodies[start : start + _PER_PUBLISH])
+            future = self._producer.multi_publish_soon(topic, bodies[start : start + _PER_PUBLISH], _ignore)
+            self._wait_for(future)
+
+    def _wait_for(self, publish: PublishFuture) -> None:
+        """Wait until it is stored. Raises its error, and NoNsqd after the time of a stop: nsqd may be away."""
+        while True:
+            try:
+                publish.result(_LONGEST_NAP_S)
+            except TimeoutError:
+                if self._stop_by_s is not None and time.monotonic() >= self._stop_by_s:
+                    raise NoNsqd("the worker stops, and no nsqd has stored them yet") from None
+            else:
+                return
+
+
+def _ignore(error: Exception | None) -> None:
+    """Leave the error of a publish to its future."""
 
 
 def job_of(schedule: str, due_s: int) -> bytes:

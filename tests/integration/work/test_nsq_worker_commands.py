@@ -42,6 +42,22 @@ def test_check_lists_the_handlers(worker: Worker) -> None:
     assert ended.stdout == b"orders/billing: shop.bill\nmails/shop: shop.mail\n"
 
 
+def test_check_lists_the_schedules(worker: Worker) -> None:
+    worker.write(f"{APP}\n\n@app.cron('0 7 * * *')\ndef tidy() -> None:\n    pass\n")
+    ended = worker.run("check", "shop:app")
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ended.stdout.endswith(b"mails/shop: shop.mail\nschedule: shop.tidy\n")
+
+
+@pytest.mark.parametrize("name", ["my shop", "shop" * 14])
+def test_check_refuses_the_name_of_an_app_that_makes_no_topic(worker: Worker, name: str) -> None:
+    worker.write(APP.replace('App("shop"', f'App("{name}"'))
+    ended = worker.run("check", "shop:app")
+    assert ended.returncode == 1
+    says = f"BadClientOption: App name {name!r} makes no topic such as {name}.schedules: give it "
+    assert says.encode() in ended.stderr
+
+
 def test_check_says_which_addresses_cannot_be_used(worker: Worker) -> None:
     worker.write(APP.replace("os.environ", '["127.0.0.1:1"], lookupd_http_addresses=["127.0.0.1:2"] or '))
     ended = worker.run("check", "shop:app")
@@ -71,7 +87,7 @@ def test_check_says_that_a_declaration_is_wrong(worker: Worker) -> None:
 # ---- run-once
 
 RESULTS = """
-import asyncio
+import asyncio, sys
 from nsqd_py.work import App, Drop, Message, Requeue, Retry
 
 app = App("shop")
@@ -94,6 +110,8 @@ async def final(text: str) -> str:
         raise Drop("not needed")
     if text == "later":
         raise Requeue(delay_s=3)
+    if text == "exit":
+        sys.exit(0)
     if text == "fail":
         raise ValueError("no")
     return text.upper()
@@ -122,6 +140,7 @@ async def final(text: str) -> str:
         ),
         ("final", b"drop", 0, "shop.final dropped the message: not needed"),
         ("final", b"later", 1, "; a worker would call it again after 3 s"),
+        ("final", b"exit", 1, "and then end, with all its processes: raise an Exception instead"),
         ("slow", b"", 1, "took longer than its time_limit_s, 0.05; a worker would call it again after 1 s"),
         ("bill", b"", 1, "bill is no handler of the app; choose one of shop.add, shop.slow, shop.final"),
     ],
@@ -278,6 +297,17 @@ def test_a_replay_of_what_nsqd_moved_warns_of_several_channels(
     assert replayed.returncode == 0, replayed.stderr
     assert replayed.stderr.count(b"all channels of orders: billing, stock\n") == count
     assert replayed.stderr.count(b"WARNING") == count
+
+
+def test_dead_letters_of_long_delays_and_schedules_are_listed(worker: Worker, nsqd: NsqdProcess) -> None:
+    for topic in ("shop.later", "shop.due"):
+        letter = wrap(b"", {"topic": topic, "error": "E", "attempts": "1", "handler": "h", "channel": "shop"})
+        nsqd.pub(f"{topic}.dead", letter)
+    listed = worker.run("dead", "list", "shop:app", http(nsqd))
+    assert [line.split("\t")[1] for line in listed.stdout.decode().splitlines()] == [
+        "shop.due.dead",
+        "shop.later.dead",
+    ]
 
 
 def test_a_topic_without_dead_letters_is_not_created(worker: Worker, nsqd: NsqdProcess) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +69,58 @@ def test_a_handler_without_a_connection_is_not_ready_but_healthy(worker: Worker,
     assert worker.get("/healthz") == (200, "OK\n")
 
 
+HANGS = """
+import os
+from pathlib import Path
+from threading import Event
+from nsqd_py.work import App, Retry
+
+app = App("shop", nsqd_tcp_addresses=os.environ["SHOP_NSQD"])
+
+
+@app.handler("orders", channel="billing", concurrency=2, time_limit_s=0.5, retry=Retry(first_s=0.1, jitter=0))
+def bill(number: int) -> None:
+    with open("notes", "a") as notes:
+        notes.write(f"began {number} in {os.getpid()}\\n")
+    if number < 0 and not Path("go").exists():
+        Event().wait()
+"""
+
+
+def test_a_process_whose_handler_hangs_in_all_places_is_replaced(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.write(HANGS)
+    worker.start(HEALTH)
+    first = worker.pids()[1]
+    nsqd.pub("orders", b"-1")
+    worker.wait_for_note(f"began -1 in {first}", 2)
+    taken = f"process 1 (pid {first}): calls over their time limit take all places of shop.bill of orders/billing\n"
+    wait_for_health(worker, 503, taken)
+    (worker.folder / "go").touch()
+    nsqd.pub("orders", b"1")
+    wait_until(lambda: worker.pids()[1] != first, what="another process")
+    worker.wait_for_note(f"began 1 in {worker.pids()[1]}")
+    wait_for_health(worker, 200, "OK\n")
+    says = (
+        f"process 1 (pid {first}) is replaced: calls over their time limit take all places of shop.bill of "
+    )
+    assert says in worker.log()
+    assert "it starts again in 0.25 s" in worker.log()
+    assert "it is killed" not in worker.log()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_handler_with_a_free_place_goes_on(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.write(HANGS.replace("first_s=0.1", "first_s=600").replace("jitter=0", "most_s=600, jitter=0"))
+    worker.start(HEALTH)
+    first = worker.pids()[1]
+    nsqd.pub("orders", b"-1")
+    wait_until(lambda: metric(worker, "nsq_worker_timeouts_total") == 1, what="a call over its limit")
+    nsqd.pub("orders", b"1")
+    worker.wait_for_note(f"began 1 in {first}")
+    assert worker.get("/healthz") == (200, "OK\n")
+
+
 def test_a_worker_that_stops_says_so(worker: Worker, nsqd: NsqdProcess) -> None:
     worker.start(HEALTH)
     nsqd.pub("orders", b'{"id": 1, "wait": true}')
@@ -95,6 +149,27 @@ def test_metrics_are_the_sum_of_all_processes_and_outlive_them(worker: Worker, n
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not set(before.values()) & set(worker.pids().values()), what="new processes")
     assert metric(worker, "nsq_worker_handled_total") == 10
+
+
+def test_head_is_get_without_a_body(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.start(HEALTH)
+    wait_for_health(worker, 200, "OK\n")
+    assert worker.get("/healthz", "HEAD") == (200, "")
+    assert worker.get("/other", "HEAD") == (404, "")
+
+
+def test_clients_that_are_gone_leave_nothing_in_the_log(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.start(HEALTH)
+    host, _, port = worker.health_address().rpartition(":")
+    for text in [b"", b"GET /metr", b"GET /metrics HTTP/1.0\r\n\r\n"] * 10:
+        with socket.create_connection((host, int(port))) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+            client.sendall(text)
+    wait_for_health(worker, 200, "OK\n")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert "Traceback" not in worker.log()
+    assert "HTTP: " not in worker.log().replace("HTTP: listening", "")
 
 
 def test_an_address_in_use_is_said_in_one_line(worker: Worker, nsqd: NsqdProcess) -> None:

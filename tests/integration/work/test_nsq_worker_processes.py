@@ -117,6 +117,55 @@ def test_a_signal_to_one_process_finishes_what_it_runs_and_another_one_starts(
     assert f"process 1 (pid {first}) ended with status 0" in worker.log()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("is_ordered", [True, False], ids=["after the order", "before the order"])
+def test_a_signal_to_all_processes_finishes_what_runs(
+    worker: Worker, nsqd: NsqdProcess, number: signal.Signals, is_ordered: bool
+) -> None:
+    """As pkill does, and systemd by default."""
+    worker.start("--processes=2")
+    order(nsqd, 1, wait=True)
+    worker.wait_for_note("began 1")
+    children = worker.pids().values()
+    if is_ordered:
+        worker.signal(number)
+        wait_until(lambda: not takes_messages(nsqd), what="the consumers to stop")
+    for pid in children:
+        if not is_gone(pid):
+            os.kill(pid, number)
+    if not is_ordered:
+        wait_until(lambda: not takes_messages(nsqd), what="the consumers to stop")
+        worker.signal(number)
+        worker.wait_for_log("stopping:")
+    order(nsqd, 2)
+    for _ in range(50):  # a process that stopped at once would return it within 0.05 s
+        assert counts(nsqd) == (1, 1)
+    (worker.folder / "go").touch()
+    assert worker.wait() == 0
+    assert worker.notes() == ["began 1", "done 1"]
+    wait_for_counts(nsqd, 1, 0)
+
+
+def test_a_second_signal_to_one_process_gives_back_what_it_runs(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.start()
+    first = worker.pids()[1]
+    order(nsqd, 1, wait=True)
+    worker.wait_for_note("began 1")
+    os.kill(first, signal.SIGTERM)
+    wait_until(lambda: not takes_messages(nsqd), what="the consumer to stop")
+    os.kill(first, signal.SIGTERM)
+    worker.wait_for_note("began 1", 2)
+    assert f"process 1 (pid {first}) ended with status 0" in worker.log()
+
+
+def test_a_worker_that_had_to_kill_a_process_fails(worker: Worker, nsqd: NsqdProcess) -> None:
+    worker.start("--stop-timeout=100ms")
+    os.kill(worker.pids()[1], signal.SIGSTOP)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 1
+    assert "it is killed" in worker.log()
+
+
 # ---- kills
 
 

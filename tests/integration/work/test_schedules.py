@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ from threading import Lock
 
 import pytest
 
-from nsqd_py.client import Consumer, Message
+from nsqd_py.client import ClientOptions, Consumer, Message
+from nsqd_py.client.errors import NsqClientError
 from nsqd_py.protocol.envelope import unwrap
 from nsqd_py.work import App
 from nsqd_py.work.timed import scheduler, tokens
@@ -239,3 +241,29 @@ def test_schedules_find_their_nsqds_by_nsqlookupd(
     with Jobs(address_of(nsqd)) as jobs, app.start():
         assert_consecutive(jobs.wait_for("note", 4)[1:], 1)
     app.close()
+
+
+def test_a_stop_does_not_wait_for_a_publish_that_no_nsqd_takes() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        options = ClientOptions(dial_timeout_s=60)
+        app = App("clock", nsqd_tcp_addresses=address, lookupd_http_addresses="127.0.0.1:1", options=options)
+        app.every(seconds=1)(tick)
+        running = app.start()
+        wait_until(lambda: has_open_publishes(app), what="a publish of the scheduler")
+        running.begin_to_stop(0)
+        assert running.wait(15)  # a publish waits for 30 s
+        with pytest.raises(NsqClientError):
+            app.close(0)
+
+
+def has_open_publishes(app: App) -> bool:
+    try:
+        app.producer.flush(0)
+    except NsqClientError:
+        return True
+    return False
+
+
+def tick() -> None:
+    """Does nothing: no occurrence of it is handled."""

@@ -63,14 +63,14 @@ def test_a_process_that_ran_for_a_while_starts_again_soon() -> None:
 
 
 def test_a_report_is_read_as_it_was_written() -> None:
-    report = Report({HANDLER: SOME}, (HANDLER,), "no\nway")
+    report = Report({HANDLER: SOME}, (HANDLER,), "no\nway", ("shop.mail of mails/shop",))
     line = report.encode()
     assert line.count(b"\n") == 1
     assert Report.decode(line) == report
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"[]", b"[1, 2, 3]", b'[{"a": [1]}, [], ""]', b'[{"a": []}, [], ""]', b"{"]
+    "line", [b"", b"[]", b"[1, 2, 3, 4]", b'[{"a": [1]}, [], "", []]', b'[{"a": []}, [], "", []]', b"{"]
 )
 def test_what_is_no_report_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError):
@@ -168,6 +168,13 @@ def state(**changes: object) -> ProcessState:
         (
             {"report": Report({}, (HANDLER,))},
             ["process 2 (pid 123): the consumer of shop.bill of orders/billing has stopped"],
+        ),
+        (
+            {"report": Report({}, (), "", (HANDLER,))},
+            [
+                "process 2 (pid 123): calls over their time limit take all places of "
+                "shop.bill of orders/billing"
+            ],
         ),
         ({"report": Report({}, (), "no more")}, ["process 2 (pid 123): no more"]),
     ],

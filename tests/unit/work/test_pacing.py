@@ -185,3 +185,17 @@ def test_threads_take_batches_and_settle_them_until_one_fails() -> None:
     assert handled == ["a", "b", "c", "end"]
     assert [message.is_settled for message in arrived.messages()] == [True, True, False, False]
     assert isinstance(waiting.failure, SystemExit)
+
+
+def test_late_calls_are_counted_until_they_end() -> None:
+    now_s = 0.0
+    limits = TimeLimits(lambda: now_s)
+    first, other = object(), object()
+    hangs = limits.begin(5, lambda: None, first)
+    limits.begin(5, lambda: None, other)
+    limits.begin(50, lambda: None, first)
+    assert limits.count_late(first) == 0
+    limits.expire(5)
+    assert (limits.count_late(first), limits.count_late(other)) == (1, 1)
+    assert not limits.end(hangs)
+    assert (limits.count_late(first), limits.count_late(other)) == (0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -132,3 +133,9 @@ def test_only_a_refused_delay_gets_the_remedy() -> None:
     assert refusal(refused, 0) is refused
     other = PublishFailed("127.0.0.1:4150", "E_BAD_TOPIC", "")
     assert refusal(other, 5) is other
+
+
+@pytest.mark.parametrize("defer_s", [float("nan"), float("inf"), 10**12, timedelta.max])
+def test_a_delay_beyond_all_dates_is_refused(app: App, defer_s: float | timedelta) -> None:
+    with pytest.raises(BadClientOption, match=r"defer_s=\S+ is no delay: give a number of seconds"):
+        app.publish("orders", b"", defer_s=defer_s)

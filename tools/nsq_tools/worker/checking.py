@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nsq_tools.worker.apps import load_app
-from nsqd_py.client import Producer
+from nsqd_py.client import Consumer, Producer
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.cluster.access import HttpAccess, servers_in
 from nsqd_py.cluster.admin_client import UpstreamError, shown_address
 from nsqd_py.cluster.values import rows_in
+from nsqd_py.protocol.outgoing import BadName
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.settings.program import DONE, FAILED
@@ -25,6 +26,8 @@ def check_app(path: str) -> int:
     app = load_app(path)
     for handler in app.handlers:
         print(f"{handler.topic}/{handler.channel}: {handler.name}")
+    for name in app.schedules:
+        print(f"schedule: {name}")
     faults = list(_faults(app))
     for fault in faults:
         complain(f"nsq-worker: {fault}")
@@ -38,6 +41,7 @@ def _faults(app: App) -> Iterator[str]:
     except NsqClientError as error:
         yield f"{error}: give it to the App, or set NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS"
         return
+    yield from _faults_of_clients(app)
     for nsqd in nsqds:
         yield from _faults_of_nsqd(app, nsqd)
     access = HttpAccess(
@@ -45,6 +49,22 @@ def _faults(app: App) -> Iterator[str]:
     )
     for lookupd in lookupds:
         yield from _faults_of_lookupd(access, lookupd)
+
+
+def _faults_of_clients(app: App) -> Iterator[str]:
+    """Make what `App.start` makes: the handlers of the app itself, and all consumers. Nothing connects."""
+    try:
+        internal = app.internal_handlers(has_schedules=True)
+    except NsqClientError as error:
+        yield f"the schedules of {app.name} cannot be started: {error}"
+        return
+    for handler in [*app.handlers, *internal]:
+        try:
+            Consumer(
+                handler.topic, handler.channel, max_in_flight=handler.max_in_flight, **app.client_settings
+            )
+        except (NsqClientError, BadName) as error:
+            yield f"{handler.name} cannot be started: {error}"
 
 
 def _faults_of_nsqd(app: App, address: str) -> Iterator[str]:

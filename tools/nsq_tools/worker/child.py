@@ -19,7 +19,7 @@ from types import FrameType
 
 from nsq_tools.worker.apps import load_app
 from nsq_tools.worker.child_log import take_logging
-from nsq_tools.worker.children import ChildSettings
+from nsq_tools.worker.children import STOPS, ChildSettings
 from nsq_tools.worker.durations import Durations, report_of
 from nsq_tools.worker.reports import Lines, Report
 from nsqd_py.client.errors import NsqClientError
@@ -74,16 +74,24 @@ class Link:
 
 def serve(link: Link, running: Running, durations: Durations, timeout_s: float) -> None:
     """Report to the parent and follow its orders until the consumers have ended."""
+    signals = 0
+    has_orders = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        """Stop; at the second signal to this process alone, at once."""
-        running.begin_to_stop(0.0 if running.is_stopping else timeout_s)
+        """Stop; at the second signal to this process alone, at once. Once the parent has said when, only that counts."""
+        nonlocal signals
+        signals += 1
+        if not has_orders:
+            running.begin_to_stop(0.0 if signals > 1 else timeout_s)
 
-    signal.signal(signal.SIGTERM, on_signal)
+    for each in STOPS:
+        signal.signal(each, on_signal)
     report_at_s = 0.0
     while not running.wait(0):
         if running.failure is not None:
             running.begin_to_stop(timeout_s)
+        if running.is_stopping and running.has_only_late:  # threads that hang are not waited for
+            running.begin_to_stop(0.0)
         if monotonic() >= report_at_s:
             report_at_s = monotonic() + REPORT_S
             link.send(report_of(running, durations))
@@ -95,6 +103,7 @@ def serve(link: Link, running: Running, durations: Durations, timeout_s: float) 
             running.wait(_CLOSE_S)
             return
         for order_s in orders:
+            has_orders = True
             running.begin_to_stop(order_s)
 
 
@@ -116,7 +125,10 @@ def main() -> int:
         return FAILED
     log.info("%s runs as pid %d", path, os.getpid())
     serve(link, running, durations, settings.stop_timeout_s)
-    app.close(_CLOSE_S)
+    try:
+        app.close(_CLOSE_S)
+    except NsqClientError as error:
+        log.error("not all was published: %s", error)
     last = report_of(running, durations)
     link.send_last(last, _CLOSE_S)
     return FAILED if last.failure else DONE

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from nsq_tools.worker.reports import Lines, Report
 
+# The signals that stop a worker: to the supervisor, to one child, or to all of them.
+STOPS = (signal.SIGTERM, signal.SIGINT)
+
 _CHILD = "nsq_tools.worker.child"
 _READ_BYTES = 256 * 1024
 
@@ -31,6 +34,7 @@ class Child:
 
     number      from 1 on; the child that replaces it has the same
     reported_s  when its last report came, on the clock of the supervisor; None before the first one
+    hung_s      since when it reports a handler that calls over their time limit keep from all work; None if there is none
     ending_by_s when it is killed unless it has ended; None as long as it need not end
     """
 
@@ -39,6 +43,7 @@ class Child:
         self.number = number
         self.started_s = now_s
         self.reported_s: float | None = None
+        self.hung_s: float | None = None
         self.ending_by_s: float | None = None
         self.report = Report()
         self._lines = Lines()
@@ -68,11 +73,18 @@ class Child:
                 for line in self._lines.feed(data):
                     self.report = Report.decode(line)
                     self.reported_s = now_s
+                    self._note_hung(now_s)
         except BlockingIOError:
             return True
         except (OSError, ValueError):
             return False
         return False
+
+    def _note_hung(self, now_s: float) -> None:
+        if not self.report.hung:
+            self.hung_s = None
+        elif self.hung_s is None:
+            self.hung_s = now_s
 
     def ask_to_end(self, timeout_s: float, kill_at_s: float) -> None:
         """Let it finish what runs within `timeout_s`; it is killed at `kill_at_s`."""

@@ -60,7 +60,7 @@ def _supervise(task: Task, options: WorkerOptions, log: Log) -> int:
     if options.health_address:
         from nsq_tools.worker.health import HealthServer  # with http.server and prometheus-client
 
-        server = HealthServer(options.health_address, lambda: supervisor.board)
+        server = HealthServer(options.health_address, lambda: supervisor.board, log)
         server.start()
         log.info("HTTP: listening on %s", server.address)
     if options.reload:

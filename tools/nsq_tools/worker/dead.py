@@ -26,6 +26,8 @@ from nsqd_py.runtime.command import is_terminal
 from nsqd_py.runtime.logs.daemon_log import WARNING, Log
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.work.app import App
+from nsqd_py.work.timed.later import later_topic
+from nsqd_py.work.timed.scheduler import due_topic
 
 # nsqadmin makes this channel in a dead-letter topic without one, too.
 _CHANNEL = "nsqadmin"
@@ -57,8 +59,11 @@ class DeadLetters:
 
     def __init__(self, app: App, options: WorkerOptions, log: Log, quiet: Log) -> None:
         """`quiet` is the log of the clients."""
-        handlers = [*app.handlers, *app.internal_handlers(has_schedules=False)]
-        topics = {dead_letter_topic(handler.topic) for handler in handlers}
+        handled = {handler.topic for handler in app.handlers}
+        # Also without schedules: some may have been removed, and other programs publish with long delays.
+        topics = {
+            dead_letter_topic(topic) for topic in (*handled, due_topic(app.name), later_topic(app.name))
+        }
         self._app = app
         self._options = options
         self._log = log

@@ -60,8 +60,9 @@ def report_of(running: Running, durations: Durations) -> Report:
     all_stats = running.stats()
     counts = {_shown(stats): _counts_of(stats, durations) for stats in all_stats}
     stopped = tuple(_shown(stats) for stats in all_stats if not stats.is_running)
+    hung = tuple(_shown(stats) for stats in all_stats if stats.is_hung)
     failure = describe(running.failure) if running.failure is not None else ""
-    return Report(counts, stopped, failure)
+    return Report(counts, stopped, failure, hung)
 
 
 def _shown(stats: HandlerStats) -> str:

@@ -5,6 +5,7 @@ A thread serves each request, and reads the board of the supervisor once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
@@ -18,6 +19,7 @@ from prometheus_client.registry import Collector
 from nsq_tools.worker.reports import BOUNDS_S, HandlerCounts
 from nsq_tools.worker.verdict import Board, problems_of, unconnected
 from nsqd_py.net.addresses import join_address, parse_host_port
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.settings.program import ToolError
 
 # A client that sends or reads nothing for this time is disconnected.
@@ -41,13 +43,19 @@ _GAUGES = {
 class HealthServer:
     """Serves until the process ends."""
 
-    def __init__(self, address: str, board: Callable[[], Board]) -> None:
+    def __init__(self, address: str, board: Callable[[], Board], log: Log) -> None:
         """Listen. Raises ToolError if the address cannot be used."""
         host, port = parse_host_port(address, lowest_port=0)
 
         class Server(ThreadingHTTPServer):
             address_family = AF_INET6 if ":" in host else AF_INET
             daemon_threads = True
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                """Write nothing for a client that is gone, and one line for a fault of ours."""
+                error = sys.exc_info()[1]
+                if not isinstance(error, OSError):
+                    log.error("HTTP: %s: %r", client_address, error)
 
         class Handler(_Handler):
             pages = Pages(board)
@@ -95,12 +103,19 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _CLIENT_TIMEOUT_S
 
     def do_GET(self) -> None:
+        self.wfile.write(self._answer_head())
+
+    def do_HEAD(self) -> None:
+        self._answer_head()
+
+    def _answer_head(self) -> bytes:
+        """Send the head of an answer. Return its body."""
         status, kind, body = self.pages.answer(self.path.partition("?")[0])
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        return body
 
     def log_message(self, *_: object) -> None:
         """Write no line for a request."""

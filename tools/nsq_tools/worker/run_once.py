@@ -25,8 +25,16 @@ def run_once(path: str, name: str) -> int:
     handler = _handler_named(app, name)
     results: list[Any] = []
     logging.getLogger("nsqd_py.work").disabled = True  # it says what would become of the message
-    outcome = run(_returning_to(handler, results), sys.stdin.buffer.read(), middleware=app.middleware)
-    app.close()
+    try:
+        outcome = run(_returning_to(handler, results), sys.stdin.buffer.read(), middleware=app.middleware)
+    except SystemExit as error:
+        complain(
+            f"nsq-worker: {handler.name} failed: {describe(error)}; a worker would handle the message as after another "
+            "error, and then end, with all its processes: raise an Exception instead"
+        )
+        return FAILED
+    finally:
+        app.close()
     if isinstance(outcome, Dropped):
         complain(f"{handler.name} dropped the message: {outcome.reason}")
         return DONE

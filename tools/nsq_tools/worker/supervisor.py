@@ -14,7 +14,7 @@ from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
 
-from nsq_tools.worker.children import Child, ChildSettings, end_of
+from nsq_tools.worker.children import STOPS, Child, ChildSettings, end_of
 from nsq_tools.worker.pauses import RestartPause
 from nsq_tools.worker.reports import Counts, Report, add_counts
 from nsq_tools.worker.verdict import Board, ProcessState
@@ -25,9 +25,10 @@ from nsqd_py.settings.program import DONE, FAILED
 _CLOSE_S = 6.0
 # The time that a child has after a second signal.
 _AT_ONCE_S = 2.0
+# A child whose handler hangs for this time is replaced: a call that is a little late costs no process.
+_HUNG_S = 5.0
 # The board is made again at least this often.
 _TURN_S = 1.0
-_STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Slot:
@@ -88,6 +89,7 @@ class Supervisor:
                 now_s = monotonic()
                 self._take_signals()
                 self._take_changes(now_s)
+                self._replace_hung(now_s)
                 self._end_late(now_s)
                 self._reap(now_s)
         self._show_board()
@@ -146,6 +148,19 @@ class Supervisor:
                 slot.is_reloading = True
             self._ask_all(self._settings.stop_timeout_s, now_s + self._settings.stop_timeout_s + _CLOSE_S)
 
+    def _replace_hung(self, now_s: float) -> None:
+        """Let children end in which a handler can do nothing any more: threads that hang cannot be ended."""
+        for child in self._children():
+            if child.hung_s is None or now_s - child.hung_s < _HUNG_S or child.ending_by_s is not None:
+                continue
+            self._log.warning(
+                "process %d (pid %d) is replaced: calls over their time limit take all places of %s",
+                child.number,
+                child.pid,
+                ", ".join(child.report.hung),
+            )
+            child.ask_to_end(self._settings.stop_timeout_s, now_s + self._settings.stop_timeout_s + _CLOSE_S)
+
     def _end_late(self, now_s: float) -> None:
         for child in self._children():
             if child.ending_by_s is not None and child.ending_by_s <= now_s and child.poll() is None:
@@ -155,6 +170,7 @@ class Supervisor:
                     child.pid,
                 )
                 child.kill()
+                self._is_cut = self._is_cut or self._is_stopping
                 child.ending_by_s = inf
 
     # ---- ends
@@ -222,7 +238,7 @@ class Supervisor:
         self._selector.register(self._alarm, selectors.EVENT_READ, None)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in _STOPS:
+        for number in STOPS:
             signal.signal(number, self._on_signal)
         try:
             yield

@@ -69,3 +69,5 @@ def _of_process(process: ProcessState, now_s: float) -> Iterator[str]:
         yield f"{name} has not reported for {now_s - process.reported_s:.0f} s: it hangs, or has no processor time"
     for handler in process.report.stopped:
         yield f"{name}: the consumer of {handler} has stopped"
+    for handler in process.report.hung:
+        yield f"{name}: calls over their time limit take all places of {handler}"
