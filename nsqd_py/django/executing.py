@@ -28,7 +28,7 @@ from nsqd_py.work.outcomes import DeadLetter, Dropped, decide
 UNKNOWN_WORKER = "unknown"
 NO_RETRY = Retry(attempts=1, first_s=0, most_s=0)
 # While new code is deployed, its tasks may come to workers that do not have them yet.
-_IMPORT_ATTEMPTS = 20
+IMPORT_ATTEMPTS = 20
 _IMPORT_PAUSE_S = 15.0
 _LONGEST_HOST = 40  # django-tasks allows names of 64 characters for workers
 
@@ -72,7 +72,7 @@ def _task_of(backend: NsqBackend, queue: str, body: bytes, message: Message) -> 
     try:
         return result_of(body, backend=backend.alias, queue=queue)
     except ImportError as error:
-        if message.attempts >= _IMPORT_ATTEMPTS:
+        if message.attempts >= IMPORT_ATTEMPTS:
             raise
         _log.warning("%s waits %g s for a worker that has its task: %s", message, _IMPORT_PAUSE_S, error)
         raise Requeue(_IMPORT_PAUSE_S, backoff=False) from error

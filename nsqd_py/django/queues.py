@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from django.core.exceptions import ImproperlyConfigured
 
 from nsqd_py.django.backend import make_app
-from nsqd_py.django.executing import NO_RETRY, backend_of, execute
+from nsqd_py.django.executing import IMPORT_ATTEMPTS, NO_RETRY, backend_of, execute
 from nsqd_py.work import App, Message
 from nsqd_py.work.middleware import DjangoConnections
 
@@ -35,6 +35,7 @@ def worker_app(alias: str, queues: Iterable[str] = (), threads: int = 1) -> App:
             retry=options.retry or NO_RETRY,
         )
         declare(_handler(alias, queue))
+        app.handlers[-1].spare_attempts = IMPORT_ATTEMPTS
     return app
 
 

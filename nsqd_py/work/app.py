@@ -146,7 +146,7 @@ class App:
                 time_limit_s=time_limit_s,
                 rate=rate,
                 batch=batch,
-                retry=retry or self._default_retry(),
+                retry=self._default_retry() if retry is None else retry,
                 once=once,
                 longest_defer_s=self.longest_defer_s,
             )

@@ -16,7 +16,7 @@ from nsqd_py.client.callables import check_handler_result
 from nsqd_py.client.message import AlreadyAnswered, Message
 from nsqd_py.protocol.envelope import MAGIC, unwrap
 from nsqd_py.runtime.logs.lines import LineWriter
-from nsqd_py.work.dead_letters import Store, dead_letter, describe
+from nsqd_py.work.dead_letters import Store, dead_letter, describe, is_too_large
 from nsqd_py.work.handlers import Given, Handler, Headers
 from nsqd_py.work.middleware import Call, Middleware
 from nsqd_py.work.once import Once
@@ -26,7 +26,9 @@ from nsqd_py.work.outcomes import (
     Dropped,
     Outcome,
     RequeueAfter,
+    RequeueRefused,
     TimeLimitExceeded,
+    Unanswered,
     Undecodable,
     decide,
     request_in,
@@ -34,7 +36,18 @@ from nsqd_py.work.outcomes import (
 from nsqd_py.work.pacing import Pace, TimeLimits
 
 ENDINGS = (SystemExit, KeyboardInterrupt)  # after its messages are answered, such an error ends the consumer
-_WITHOUT_TRACE = (Undecodable, TimeLimitExceeded)  # the stack says nothing about them
+_WITHOUT_TRACE = (
+    Undecodable,
+    TimeLimitExceeded,
+    RequeueRefused,
+    Unanswered,
+)  # the stack says nothing about them
+_MOST_UNSTORED = 1000
+_TIMED_OUT = (
+    "%s ended too late: nsqd has timed %s out, and delivers it again. Raise nsqd's --max-msg-timeout, or let "
+    "time_limit_s end the call before it"
+)
+_DISCONNECTED = "%s ended too late: the connection of %s was lost during the call, and nsqd delivers it again"
 
 
 @dataclass(eq=False)
@@ -87,7 +100,30 @@ class Calls:
         self._chance = chance
         self._clock_ns = clock_ns
         self._running: dict[int, list[Message]] = {}
+        self._is_stopping = False
         self._returns_all = False
+        self._unstored: dict[bytes, BaseException] = {}  # errors of dead letters that were not stored, by id
+
+    # ---- before a call
+
+    def _to_call(self, messages: list[Message]) -> list[Message]:
+        """Return the messages that the handler is called with. Those that came too often become dead letters.
+
+        nsqd delivers again what is not live any more, and perhaps over the same connection: it is not answered here.
+        """
+        for message in messages:
+            if not message.is_live:
+                message.detach()
+        return [message for message in messages if message.is_live and not self._is_given_up(message)]
+
+    def _is_given_up(self, message: Message) -> bool:
+        most = self.handler.most_attempts
+        if most is None or message.attempts <= most:
+            return False
+        error = self._unstored.pop(message.id, None) or Unanswered(message.attempts, most)
+        self._log.error("%s gives up %s without a call: %s", self.handler, message, describe(error))
+        self.answer(message, message.body, DeadLetter(error))
+        return True
 
     # ---- in a thread
 
@@ -103,6 +139,9 @@ class Calls:
         may_begin = self._pace is None or self._pace.wait()
         if self._returns_all or not may_begin:
             return_messages(messages)
+            return
+        messages = self._to_call(messages)
+        if not messages:
             return
         bodies = [message.body for message in messages]
         limit_s = self.handler.time_limit_s
@@ -126,6 +165,11 @@ class Calls:
                 self._log.warning("%s returned after its time limit, for %s", self.handler, messages[0])
         finally:
             del self._running[id(messages)]
+            self._warn_of_late(messages)
+
+    def begin_to_stop(self) -> None:
+        """From now on, a cancellation of a coroutine is taken for one by the stop. Any thread may call this."""
+        self._is_stopping = True
 
     def return_all(self) -> None:
         """Let the server deliver the messages of running calls again, and begin no more calls. Any thread may call this."""
@@ -171,19 +215,31 @@ class Calls:
         if self._returns_all or not may_begin:
             return_messages(messages)
             return
+        messages = self._to_call(messages)
+        if not messages:
+            return
         bodies = [message.body for message in messages]
         self._running[id(messages)] = messages
         try:
             await self.call_async(messages, bodies)
+            if self._is_cancelled_by_handler():
+                await asyncio.sleep(0)  # raises it, if the handler has not seen it
         except BaseException as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # by a stop: the consumer returns the message
+            if isinstance(error, asyncio.CancelledError) and self._is_stopping:
+                raise  # the consumer returns the message
             self.fail(messages, bodies, error)
             if isinstance(error, ENDINGS):
                 raise
         finally:
             del self._running[id(messages)]
+            self._warn_of_late(messages)
+            if self._is_cancelled_by_handler():
+                await go_on()
+
+    def _is_cancelled_by_handler(self) -> bool:
+        """True if the task of this call was cancelled, and not by a stop."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0 and not self._is_stopping
 
     async def call_async(self, messages: list[Message], bodies: list[bytes]) -> None:
         """Do as `call`, with a coroutine function."""
@@ -280,11 +336,25 @@ class Calls:
         logged: BaseException | None = None
         for index, each in errors.items():
             message = messages[index]
-            outcome = decide(each, message.attempts, self.handler.retry, self._chance)
+            outcome = decide(
+                each,
+                message.attempts,
+                self.handler.retry,
+                self._chance,
+                most_attempts=self.handler.most_attempts,
+                longest_defer_s=self.handler.longest_defer_s,
+            )
             if outcome.error is not None:
-                self._log_error(message, each, has_trace=each is not logged)
+                self._log_error(message, outcome.error, has_trace=each is not logged)
                 logged = each
             self.answer(message, bodies[index], outcome)
+
+    def _warn_of_late(self, messages: list[Message]) -> None:
+        """Log which messages nsqd delivers again, although their call has ended now."""
+        for message in messages:
+            if not (message.is_live or message.is_answered or message.is_detached):
+                is_connected = getattr(message.batch.connection, "is_open", False)
+                self._log.warning(_TIMED_OUT if is_connected else _DISCONNECTED, self.handler, message)
 
     def _log_error(self, message: Message, error: BaseException, *, has_trace: bool) -> None:
         write = (
@@ -293,8 +363,12 @@ class Calls:
         write("%s failed on %s, attempt %d: %s", self.handler, message, message.attempts, describe(error))
 
     def answer(self, message: Message, body: bytes, outcome: Outcome) -> None:
-        """Requeue, bury or finish a message, unless the handler has answered or detached it."""
+        """Requeue, bury or finish a message, unless the handler has answered or detached it, or nsqd delivers it again."""
         if message.is_answered or message.is_detached:
+            return
+        if not message.is_live:
+            if isinstance(outcome, DeadLetter):
+                self._remember(message, outcome.error)
             return
         if isinstance(outcome, RequeueAfter):
             if outcome.error is not None:
@@ -309,26 +383,61 @@ class Calls:
 
     def _bury(self, message: Message, body: bytes, error: BaseException) -> None:
         """Publish a dead letter. The message is finished once that is stored, and comes again if it is not."""
-        topic, letter = dead_letter(self.handler, message, body, error, self._clock_ns())
+        topic, letters = dead_letter(self.handler, message, body, error, self._clock_ns())
         if topic == message.topic:
             self._log.error("%s comes again: %s is a topic of dead letters, and has none", message, topic)
             message.requeue(self.handler.retry.most_s, backoff=False)
             return
         message.detach()
-        try:
-            self._store.publish_soon(topic, letter, partial(self._buried, message, topic))
-        except Exception as refused:  # noqa: BLE001 - whatever it is, the message comes again
-            self._buried(message, topic, refused)
+        self._publish(message, topic, letters, error)
 
-    def _buried(self, message: Message, topic: str, error: Exception | None) -> None:
-        if error is None:
+    def _publish(self, message: Message, topic: str, letters: list[bytes], died_of: BaseException) -> None:
+        """Publish the first of the dead letters, and the next one if nsqd finds that too large."""
+        on_done = partial(self._buried, message, topic, letters[1:], died_of)
+        try:
+            self._store.publish_soon(topic, letters[0], on_done)
+        except Exception as refused:  # noqa: BLE001 - whatever it is, the message comes again
+            on_done(refused)
+
+    def _buried(
+        self,
+        message: Message,
+        topic: str,
+        shorter: list[bytes],
+        died_of: BaseException,
+        refused: Exception | None,
+    ) -> None:
+        if refused is None:
             self.counts.add("dead")
             self._log.error("%s is a dead letter now, in %s", message, topic)
             message.finish()
             return
-        self._log.error("%s comes again: no dead letter was stored in %s: %s", message, topic, error)
+        if shorter and is_too_large(refused):
+            self._log.warning(
+                "the dead letter of %s is too large, and gets shorter headers. To keep them, raise nsqd's --max-msg-size: %s",
+                message,
+                refused,
+            )
+            self._publish(message, topic, shorter, died_of)
+            return
+        self._log.error("%s comes again: no dead letter was stored in %s: %s", message, topic, refused)
+        self._remember(message, died_of)
         delay_s = self.handler.retry.delay_s(message.attempts, self._chance())
         message.requeue(delay_s, backoff=False)
+
+    def _remember(self, message: Message, error: BaseException) -> None:
+        """Keep the error of a message that comes again instead of becoming a dead letter."""
+        if len(self._unstored) < _MOST_UNSTORED:
+            self._unstored[message.id] = error
+
+
+async def go_on() -> None:
+    """Let the task go on that a handler has cancelled."""
+    task = asyncio.current_task()
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # raises a cancellation that was not raised yet
+    while task is not None and task.cancelling():
+        task.uncancel()
 
 
 def return_messages(messages: list[Message]) -> None:

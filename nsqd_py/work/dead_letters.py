@@ -8,6 +8,8 @@ handler   the name of the handler that gave it up
 topic, channel, id, attempts    of the message; `id` is the first one if it was a dead letter before
 died      when it was given up, in ns since the epoch
 
+One that is larger than nsqd's --max-msg-size has only `error`, cut, and `id`; the last resort is the body as it came.
+
 Handlers of `nsqd_py.work` take envelopes off, so a dead letter may be published to its topic again as it is.
 """
 
@@ -22,6 +24,8 @@ from nsqd_py.protocol.names import dead_letter_topic
 from nsqd_py.work.handlers import Handler
 
 _MOST_ERROR_CHARACTERS = 2000
+_SHORT_ERROR_CHARACTERS = 60
+_TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 _REPEATED = "id"  # the first value stays
 
 
@@ -33,8 +37,11 @@ class Store(Protocol):
 
 def dead_letter(
     handler: Handler, message: Message, body: bytes, error: BaseException, now_ns: int
-) -> tuple[str, bytes]:
-    """Return the topic and the body of the dead letter of a message, whose body came as `body`."""
+) -> tuple[str, list[bytes]]:
+    """Return the topic of the dead letter of a message, whose body came as `body`, and what to publish.
+
+    That is the first one that nsqd does not refuse as too large: the last one has its size already.
+    """
     original, headers = unwrap(body)
     own = {
         "error": describe(error),
@@ -46,7 +53,13 @@ def dead_letter(
         "died": str(now_ns),
     }
     topic = dead_letter_topic(message.topic)
-    return topic, _wrapped(original, headers, own)
+    short = {"error": own["error"][:_SHORT_ERROR_CHARACTERS], _REPEATED: own[_REPEATED]}
+    return topic, [_wrapped(original, headers, own), wrap(original, short), body]
+
+
+def is_too_large(refused: Exception) -> bool:
+    """True if nsqd refused a dead letter because of its size."""
+    return getattr(refused, "code", "") in _TOO_LARGE
 
 
 def _wrapped(body: bytes, headers: Mapping[str, str], own: Mapping[str, str]) -> bytes:

@@ -11,14 +11,24 @@ from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hin
 from nsqd_py.client.callables import is_coroutine_function, name_of, refuse_what_does_not_run
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.message import Message
+from nsqd_py.protocol.names import dead_letter_topic
 from nsqd_py.protocol.outgoing import sub
 from nsqd_py.work.once import Once
-from nsqd_py.work.outcomes import Retry
+from nsqd_py.work.outcomes import Retry, is_finite, is_whole
 from nsqd_py.work.values import BadAnnotation, Decoder, decoder_of
 
 _LISTS = (list, Sequence)
 _MESSAGE_NAME = "message"
 _CONNECTION_NAME = "connection"
+_EXAMPLES = {
+    "batch": "Batch(most=100)",
+    "retry": "Retry(attempts=5)",
+    "once": "Once(connect)",
+    "concurrency": "8",
+    "max_in_flight": "8",
+    "time_limit_s": "60",
+    "rate": "10, which is calls a second",
+}
 _HANDLER = "nsqd_py_handler"  # the attribute of a declared function
 
 
@@ -41,6 +51,10 @@ class Batch:
     within_s: float = 0.5
 
     def __post_init__(self) -> None:
+        if not is_whole(self.most):
+            raise ValueError(f"most must be a whole number, got {self.most!r}")
+        if not is_finite(self.within_s):
+            raise ValueError(f"within_s must be a finite number of seconds, got {self.within_s!r}")
         if self.most < 1:
             raise ValueError(f"most must be at least 1, got {self.most}")
         if self.within_s < 0:
@@ -64,6 +78,7 @@ class Handler:
     """One declared handler. `App.handler` describes the first fields.
 
     longest_defer_s  the longest delay that nsqd takes
+    spare_attempts   attempts beyond those of retry, for a function that waits by `Requeue`
     name             module and qualified name of the function
     is_async         the function is a coroutine function
     roles            what each parameter gets, as an index into `Given`
@@ -83,6 +98,7 @@ class Handler:
     retry: Retry = field(default_factory=Retry)
     once: Once | None = None
     longest_defer_s: float
+    spare_attempts: int = 0
     name: str = field(init=False)
     is_async: bool = field(init=False)
     roles: dict[str, int] = field(init=False, default_factory=dict)
@@ -96,6 +112,7 @@ class Handler:
             refuse_what_does_not_run("the function", self.function, is_awaited=True)
         except (ValueError, TypeError) as error:
             self.refuse(str(error))
+        self._check_types()
         self._check("concurrency", self.concurrency, self.concurrency >= 1, "at least 1")
         together = self.concurrency * (self.batch.most if self.batch else 1)
         if self.max_in_flight is None:
@@ -116,8 +133,33 @@ class Handler:
     def __str__(self) -> str:
         return f"{self.name} of {self.topic}/{self.channel}"
 
+    @property
+    def most_attempts(self) -> int | None:
+        """The attempts after which a message is not called any more; None if there is no limit, or no dead letter."""
+        if self.retry.attempts is None or dead_letter_topic(self.topic) == self.topic:
+            return None
+        return self.retry.attempts + self.spare_attempts
+
     def refuse(self, text: str) -> NoReturn:
         raise BadHandler(f"handler {self.name} of topic {self.topic}: {text}")
+
+    def _check_types(self) -> None:
+        kinds = {"batch": Batch, "retry": Retry, "once": Once}
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                self.refuse(
+                    f"{name} must be a {kind.__name__}, as in {name}={_EXAMPLES[name]}, got {value!r}"
+                )
+        for name in ("concurrency", "max_in_flight"):
+            value = getattr(self, name)
+            is_default = name == "max_in_flight" and value is None
+            if not (is_default or is_whole(value)):
+                self.refuse(f"{name} must be a whole number, as in {name}={_EXAMPLES[name]}, got {value!r}")
+        for name in ("time_limit_s", "rate"):
+            value = getattr(self, name)
+            if value is not None and not is_finite(value):
+                self.refuse(f"{name} must be a finite number, as in {name}={_EXAMPLES[name]}, got {value!r}")
 
     def _check(self, name: str, value: object, is_valid: bool, expected: str) -> None:
         if not is_valid:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from nsqd_py.client.errors import BadClientOption
-from nsqd_py.work.outcomes import Drop
+from nsqd_py.work.outcomes import Drop, TransactionEnded
 
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _SQLITE_TABLE = """
@@ -31,6 +31,15 @@ _POSTGRESQL_INSERT = "INSERT INTO {} (handler, id) VALUES (%s, %s) ON CONFLICT D
 _LOCK = "SELECT pg_advisory_xact_lock(20454857)"
 _FIND_TABLE = "SELECT to_regclass(%s)"
 _APPLIED = "it was applied before"
+# A savepoint ends with its transaction, also if another transaction has begun since.
+_SAVE = "SAVEPOINT nsqd_py_once"
+_RELEASE = "RELEASE nsqd_py_once"
+_NOT_SAVED = "no such savepoint"
+_DELETE = "DELETE FROM {} WHERE handler = ? AND id = ?"
+_ENDED = (
+    "the handler has ended the transaction of once, and a part of its work may be committed: remove its commit or rollback, "
+    "also that of `with connection:` and executescript"
+)
 
 
 class Once:
@@ -53,8 +62,8 @@ class Once:
     ) -> None:
         """
         connect  returns a new connection of sqlite3 or psycopg. It is called once in each thread that runs handlers
-        key      returns the id that the publisher gave to a value. Without it, the id of the message: a publisher that
-                 repeats a publish, because it did not get the answer, makes a second one
+        key      returns the id that the publisher gave to a value; None is an error. Without it, the id of the message: a
+                 publisher that repeats a publish, because it did not get the answer, makes a second one
         table    is created if it does not exist
 
         Raises BadClientOption for a name of a table that is not plain.
@@ -68,12 +77,23 @@ class Once:
         self._table = table
         self._of_thread = threading.local()
 
+    def _key_of(self, value: object) -> str:
+        """Raises BadClientOption for None: all messages without a key would be the same one."""
+        key = self._key(value) if self._key is not None else None
+        if key is None:
+            raise BadClientOption(
+                "the key of once returned None, which would be the same for all such messages: let it return the id that the "
+                "publisher gave, or raise Drop for a message without one"
+            )
+        return str(key)
+
     def apply(self, channel: str, message_id: str, value: object, call: Callable[[Any], Any]) -> Any:
         """Return the result of `call(connection)`, whose work is committed. Raises Drop if the message was applied before.
 
-        The channel is a part of the key: the work of another handler of the message is another effect.
+        The channel is a part of the key: the work of another handler of the message is another effect. Raises TransactionEnded
+        if the call has ended the transaction of SQLite; psycopg refuses that itself.
         """
-        row = channel, message_id if self._key is None else str(self._key(value))
+        row = channel, message_id if self._key is None else self._key_of(value)
         connection = self._own_connection()
         transaction = (
             connection.transaction() if _is_postgresql(connection) else _sqlite_transaction(connection)
@@ -85,6 +105,11 @@ class Once:
                     raise Drop(_APPLIED)
                 return call(connection)
         except Drop:
+            raise
+        except TransactionEnded:
+            # Its dead letter can be replayed, once the handler is mended.
+            with suppress(Exception), _sqlite_transaction(connection):
+                connection.execute(_DELETE.format(self._table), row)
             raise
         except BaseException:
             self._forget_if_broken(connection)
@@ -132,21 +157,39 @@ def _is_postgresql(connection: Any) -> bool:
 def _sqlite_transaction(connection: Any) -> Iterator[None]:
     """Commit at the end, and roll back after an error.
 
-    By SQL: what the methods of a connection do depends on its isolation level and its autocommit mode. Raises RuntimeError if the
-    transaction was ended inside.
+    By SQL: what the methods of a connection do depends on its isolation level and its autocommit mode. Raises TransactionEnded if
+    the transaction was ended inside.
     """
     if not connection.in_transaction:
         connection.execute("BEGIN IMMEDIATE")
+    connection.execute(_SAVE)
+    has_returned = False
     try:
         yield
-        if not connection.in_transaction:
-            raise RuntimeError("the handler has ended the transaction of once: remove its commit or rollback")
+        has_returned = True
+        if _was_ended(connection):
+            raise TransactionEnded(_ENDED)
         connection.execute("COMMIT")
-    except BaseException:
+    except BaseException as error:
+        was_ended = False
         with suppress(Exception):  # the first error says more
+            was_ended = not has_returned and _was_ended(connection)
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+        if was_ended:
+            raise TransactionEnded(_ENDED) from error
         raise
+
+
+def _was_ended(connection: Any) -> bool:
+    """Release the savepoint. Return True if it is not there: it ended with its transaction."""
+    try:
+        connection.execute(_RELEASE)
+    except Exception as error:
+        if _NOT_SAVED in str(error):
+            return True
+        raise
+    return False
 
 
 def _is_open(connection: Any) -> bool:

@@ -5,6 +5,7 @@ The server counts the attempts of a message, also those that ended with a killed
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -12,6 +13,16 @@ from typing import NamedTuple, TypeAlias
 from nsqd_py.client.message import Requeue
 from nsqd_py.client.options import seconds_of
 from nsqd_py.errors import NsqdError
+
+
+def is_whole(value: object) -> bool:
+    """True for an int that is no bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_finite(value: object) -> bool:
+    """True for a finite number that is no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class Drop(Exception):
@@ -62,12 +73,31 @@ class TimeLimitExceeded(NsqdError, TimeoutError):
     """A handler ran longer than its time limit."""
 
 
+class Unanswered(NsqdError):
+    """A message came more often than its handler's retry allows. The handler is not called: it may have ended its process."""
+
+    def __init__(self, attempts: int, most: int) -> None:
+        super().__init__(
+            f"it came at attempt {attempts}, after the last one that is allowed, {most}: its last attempts ended without an "
+            "answer, by a killed process, a lost connection or a time-out, or were given back"
+        )
+
+
+class TransactionEnded(NsqdError, RuntimeError):
+    """A handler with `Once` has ended the transaction. The message goes to the dead letters at once: a part is committed."""
+
+
+class RequeueRefused(NsqdError):
+    """A handler raised a `Requeue` that is not possible. It counts as a failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """When a message whose handler has failed comes again.
 
     attempts  calls of the handler, with the first; after the last one the message becomes a dead letter. None: no limit.
-              Attempts of which a time-out or a killed process was the end count too
+              nsqd counts them: those that end with a time-out, a killed process, a message that is given back, or
+              `Requeue` count too. A message that comes after the last one becomes a dead letter without a call
     first_s   the delay after the first attempt
     factor    each delay is this many times as long as the one before
     most_s    the longest delay
@@ -85,6 +115,11 @@ class Retry:
     never: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
+        if self.attempts is not None and not is_whole(self.attempts):
+            raise ValueError(f"attempts must be a whole number, or None for no limit, got {self.attempts!r}")
+        for name in ("first_s", "factor", "most_s", "jitter"):
+            if not is_finite(getattr(self, name)):
+                raise ValueError(f"{name} must be a finite number, got {getattr(self, name)!r}")
         if self.attempts is not None and self.attempts < 1:
             raise ValueError(f"attempts must be at least 1, or None for no limit, got {self.attempts}")
         if self.first_s < 0:
@@ -139,16 +174,48 @@ class Dropped(NamedTuple):
 Outcome: TypeAlias = Finished | RequeueAfter | DeadLetter | Dropped
 
 
-def decide(error: BaseException, attempts: int, retry: Retry, chance: Callable[[], float]) -> Outcome:
-    """Return what becomes of a message whose handler raised this error at its n-th attempt."""
+def decide(
+    error: BaseException,
+    attempts: int,
+    retry: Retry,
+    chance: Callable[[], float],
+    *,
+    most_attempts: int | None = None,
+    longest_defer_s: float = math.inf,
+) -> Outcome:
+    """Return what becomes of a message whose handler raised this error at its n-th attempt.
+
+    most_attempts    the attempts after which no `Requeue` is possible
+    longest_defer_s  the longest delay that nsqd takes. A message with a longer one comes again after this, as a failure
+    """
     if isinstance(error, Drop):
         return Dropped(error.reason)
     if isinstance(error, Requeue):
+        if most_attempts is not None and attempts >= most_attempts:
+            return DeadLetter(_refused_at_the_last(attempts))
         if error.delay_s is None:
             return RequeueAfter(retry.delay_s(attempts, chance()))
-        return RequeueAfter(seconds_of(error.delay_s))
-    if isinstance(error, (Undecodable, *retry.never)):
+        delay_s = seconds_of(error.delay_s)
+        if delay_s > longest_defer_s:
+            return RequeueAfter(longest_defer_s, _refused_as_too_long(delay_s, longest_defer_s))
+        return RequeueAfter(delay_s)
+    if isinstance(error, (Undecodable, TransactionEnded, *retry.never)):
         return DeadLetter(error)
     if retry.attempts is not None and attempts >= retry.attempts:
         return DeadLetter(error)
     return RequeueAfter(retry.delay_s(attempts, chance()), error)
+
+
+def _refused_at_the_last(attempts: int) -> RequeueRefused:
+    return RequeueRefused(
+        f"Requeue at the last attempt, {attempts}: each Requeue counts as an attempt. Give the handler "
+        "Retry(attempts=…) for as many as it needs, or attempts=None"
+    )
+
+
+def _refused_as_too_long(delay_s: float, longest_s: float) -> RequeueRefused:
+    return RequeueRefused(
+        f"Requeue(delay_s={delay_s:g}) is longer than the longest_defer_s of the app: the message comes again after "
+        f"{longest_s:g} s. Publish it with App.publish(…, defer_s=…), which takes any delay, or raise longest_defer_s and "
+        "nsqd's --max-req-timeout"
+    )

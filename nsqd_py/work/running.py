@@ -186,6 +186,7 @@ class Running:
         stop_by_s = time.monotonic() + timeout_s
         self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
         for each in self._consumed:
+            each.calls.begin_to_stop()
             if each.pace is not None:
                 each.pace.end()
             if each.collector is not None:

@@ -55,7 +55,7 @@ NAMED = (f"auth_secret,{CANARY}", f"Authorization: Bearer {CANARY}", f"spark.sec
 WITHOUT_SECRETS = re.compile(
     r".*-(file|cert|dir|format|method|policy|prefix|header|port)"
     r"|(http-client-|client-|lookupd-|lease-|standby-|)tls-key"  # names of files
-    r"|(|.*-)(tcp|http|https|broadcast|statsd)-address|max-connections-per-address"  # host:port
+    r"|(|.*-)(tcp|http|https|health|broadcast|statsd)-address|max-connections-per-address"  # host:port
     r"|content-type|conf(ig)?-?|acl-.*|http-client-token-host"
 )
 SUSPICIOUS = re.compile(

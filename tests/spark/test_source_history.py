@@ -143,6 +143,8 @@ def test_a_topic_that_was_created_again(make_nsqd: MakeNsqd, place: Place, drops
     one = place.reader(nsqd)
     assert place.table(nsqd) == list(range(100))  # of a topic that is not there
     before, end = followed(one, one.initialOffset())
+    nsqd.create(TOPIC, CHANNEL)
+    assert place.table(nsqd) == list(range(100)), "the new topic has no message yet"
     publish(nsqd, range(100, 300))
     place.archive(nsqd)
     if drops:

@@ -149,6 +149,23 @@ def test_a_start_behind_a_message_that_was_dropped(
     assert followed(behind_all, behind_all.initialOffset()) == []
 
 
+def test_a_checkpoint_of_a_query_that_had_an_archive(make_nsqd: MakeNsqd) -> None:
+    """There, the number of messages up to a position may not be known."""
+    nsqd = make_nsqd("--max-bytes-per-file=2000")
+    nsqd.create(TOPIC, "c")
+    publish(nsqd, range(100))
+    one = reader(nsqd)
+    end = one.latestOffset(one.initialOffset(), ReadMaxRows(50))
+    end["topics"][TOPIC][address(nsqd)]["count"] = None
+    assert followed(reader(nsqd), end, ReadMaxRows(20)) == [
+        list(range(first, min(100, first + 20))) for first in (50, 70, 90)
+    ]
+    nsqd.post(f"/channel/empty?topic={TOPIC}&channel=c")
+    wait_until_dropped(nsqd, 100)
+    with pytest.raises(LostMessages, match="up to 100 messages of topic orders"):
+        reader(nsqd).latestOffset(end, ALL)
+
+
 def test_an_nsqd_that_has_another_name_later(nsqd: NsqdProcess) -> None:
     """And the first one again. The epoch in the checkpoint says that it is the same log."""
     names = address(nsqd), f"localhost:{nsqd.http_port}"

@@ -38,6 +38,7 @@ from nsqd_py.work.timed.scheduler import DUE_HEADER, due_topic
 from tests.support import killed_work as work
 from tests.support.killed_messages import ONCE, Effects, Publisher, Task, effect_of
 from tests.support.nsqd_process import REPOSITORY, wait_until
+from tests.support.signals import start_children_with_default_signals
 from tests.torture.worker_figures import LIMIT_S, MSG_TIMEOUT_S, Figures, report
 
 # The time that handlers of these kinds take themselves.
@@ -450,6 +451,7 @@ def processes_of(folder: Path) -> Iterator[psutil.Process]:
 @click.option("--folder", type=click.Path(path_type=Path), help="Where logs and effects stay.")
 def main(kills: int, minutes: float, processes: int, seed: int, folder: Path | None) -> None:
     """Kill nsq-worker and its nsqd, and print what was lost, repeated or stuck."""
+    start_children_with_default_signals()
     place = (folder or Path(tempfile.mkdtemp(prefix="worker-kills-"))).resolve()
     campaign = Campaign(place, processes, seed)
     ends_s = time.monotonic() + minutes * 60

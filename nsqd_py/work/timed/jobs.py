@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Jobs:
             concurrency=_CONCURRENCY,
             retry=Retry(first_s=min(1.0, longest_defer_s), most_s=min(900.0, longest_defer_s)),
             longest_defer_s=longest_defer_s,
+            spare_attempts=math.ceil(FOREIGN_S / _FOREIGN_WAIT_S),
         )
 
     def run(self, headers: Headers) -> None:

@@ -138,8 +138,10 @@ class Planner:
             self._check_number(log, low, one["seq"])
         elif low.count is None:
             return self._beginning_in_archive(log, low, retained, is_time="time" in one)
+        elif self.history is None and "id" in one:
+            self._check_kept(log, one["id"])
         elif self.history is None:
-            self._check_kept(log, low, one)
+            self._warn_later(log, one)
         return low
 
     def _check_number(self, log: LogKey, low: Position, asked: int) -> None:
@@ -153,17 +155,22 @@ class Planner:
             )
         report_loss(self.options, log, Position(None, asked, low.epoch), low.seq - asked)
 
-    def _check_kept(self, log: LogKey, low: Position, one: dict[str, int]) -> None:
-        """Report messages behind an id or a time that the log may have dropped; it does not say how many. Raises LostMessages."""
-        answer = self.topics.read(log, **one)
-        if answer.first.seq > answer.earliest_seq or not answer.earliest_seq:
-            return
-        if "time" in one:
-            _log.warning(_BEGINS_LATER, "log", log.topic, log.nsqd, answer.earliest_seq)
-        elif one["id"] != answer.end.last_id:
-            report_loss(
-                self.options, log, Position(one["id"], None, low.epoch), answer.earliest_seq, is_most=True
-            )
+    def _check_kept(self, log: LogKey, message_id: int) -> Position:
+        """Return the position behind an id. Report messages that the log may have dropped there; it does not say how many.
+
+        Raises LostMessages.
+        """
+        answer = self.topics.read(log, id=message_id)
+        is_kept = answer.first.seq > answer.earliest_seq or message_id == answer.end.last_id
+        if not is_kept:
+            before = Position(message_id, None, answer.end.epoch)
+            report_loss(self.options, log, before, answer.earliest_seq, is_most=True)
+        return answer.first
+
+    def _warn_later(self, log: LogKey, time: dict[str, int]) -> None:
+        answer = self.topics.read(log, **time)
+        if answer.earliest_seq and answer.first.seq == answer.earliest_seq:
+            _log.warning(_BEGINS_LATER, "log", *log, answer.earliest_seq)
 
     def _beginning_in_archive(
         self, log: LogKey, low: Position, retained: Retained, *, is_time: bool
@@ -193,6 +200,9 @@ class Planner:
                 high = self.topics.position(option, one, log, there[log])
                 if high.count is None:  # it was dropped since then
                     there[log] = self.topics.read(log, seq=0)
+                # The archive may have a topic that was deleted, and the new log has no id yet.
+                if one == LATEST and self.history and there[log].is_empty:
+                    high = max(high, self._archive.end(log) or high, key=_by_id)
             if low.is_before(high):
                 ends[log] = high
         return TopicOffset(ends)
@@ -258,6 +268,9 @@ class Planner:
             if furthest is not None and furthest != low:
                 low = found[log] = furthest
             assert low is not None
+            # Of a checkpoint that a query with an archive wrote.
+            if self.history is None and low.count is None and low.epoch in (None, retained.end.epoch):
+                low = found[log] = self._check_kept(log, low.last_id)
             is_another = low.epoch is not None and retained.end.epoch != low.epoch
             is_cut = retained.end.epoch == low.epoch and retained.end.seq < low.seq
             if self.history is None:

@@ -149,7 +149,12 @@ class ModelTopics(LiveTopics):
 
 
 class Streams(RuleBasedStateMachine):
-    """A stream that is started again at any time, and reads a batch twice. Nothing is lost here."""
+    """A stream that is started again at any time, and reads a batch twice. Nothing is lost here.
+
+    rest_in  the size of the batches at the end
+    """
+
+    rest_in: int | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +170,7 @@ class Streams(RuleBasedStateMachine):
         self.world.down.clear()
         try:
             if self.offset is not None:
-                while self.step(None):
+                while self.step(self.rest_in):
                     pass
                 self.check()
         finally:
@@ -306,6 +311,8 @@ class LossyStreams(Streams):
     never_there  those which were lost before the query began: an archive may begin later than its topic
     """
 
+    rest_in = 5
+
     def lost(self) -> set[int]:
         archived = {
             int(str(message.id), 16) for messages in self.world.files.values() for message in messages
@@ -333,6 +340,14 @@ class LossyStreams(Streams):
     @rule(counts=st.tuples(NUMBERS, NUMBERS), again=st.integers(0, 4))
     def archive(self, counts: tuple[int, int], again: int) -> None:
         self.finish_file(counts, again, is_described=True)
+
+    @rule(nsqd=st.sampled_from(NSQDS), shares=SHARES)
+    def lose_the_file_of_one_of_two(self, nsqd: str, shares: list[bool]) -> None:
+        log = self.world.logs[nsqd]
+        ids = log.ids[log.archived :][: len(shares)]
+        log.archived += len(ids)
+        mine = [one for one, is_mine in zip(ids, shares, strict=False) if is_mine]
+        self.world.write({nsqd: mine}, is_described=True)
 
     def step(self, most: int | None, *, crashes: bool = False) -> bool:
         if self.offset is None:
@@ -422,3 +437,18 @@ TestLossyStreams = LossyStreams.TestCase
 TestLossyStreams.settings = TestStreams.settings
 TestSharedStreams = SharedStreams.TestCase
 TestSharedStreams.settings = TestStreams.settings
+
+
+def test_small_batches_go_on_behind_messages_that_are_lost() -> None:
+    """The archive has messages before and behind them in one file, which the plan counts as waiting."""
+    state = LossyStreams()
+    state.begin(has_location=False, parts=1)
+    state.publish("a", 20)
+    state.batch(most=None, crashes=False)
+    state.publish("a", 10)
+    state.lose_the_file_of_one_of_two("a", [True] * 10 + [False] * 15 + [True] * 5)
+    state.drop("a", 25)
+    state.options = replace(state.options, fails_on_loss=False)
+    state.restart()
+    state.teardown()
+    assert len(state.found) == 25

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from nsqd_py.client.errors import PublishFailed
 from nsqd_py.protocol.envelope import unwrap, wrap
 from nsqd_py.work import (
     App,
@@ -22,9 +24,11 @@ from nsqd_py.work import (
     TimeLimitExceeded,
     Undecodable,
 )
+from nsqd_py.work.calling import Calls
 from nsqd_py.work.middleware import Call, DjangoConnections, OnError, OpenTelemetry, Prometheus
 from nsqd_py.work.outcomes import DeadLetter, Dropped, Finished, RequeueAfter
-from nsqd_py.work.testing import Clock, Harness, run
+from nsqd_py.work.pacing import Pace, TimeLimits
+from nsqd_py.work.testing import Clock, Harness, _Delivery, _Letters, _Waiting, run
 
 RETRY = Retry(attempts=3, first_s=10, factor=2, jitter=0)
 ERROR = RuntimeError("the bank is closed")
@@ -85,8 +89,23 @@ def test_a_handler_may_decide_itself(is_async) -> None:
 
     handler = make(App(), is_async, decide)
     assert run(handler, {"way": "drop"}) == Dropped("late")
-    assert run(handler, {"way": "again"}, attempts=99) == RequeueAfter(7)
-    assert run(handler, {"way": "far"}) == RequeueAfter(3600)  # longest_defer_s: nsqd takes no longer delay
+    assert run(handler, {"way": "again"}, attempts=2) == RequeueAfter(7)
+
+
+@both
+def test_a_requeue_that_is_not_possible_is_a_failure(is_async, caplog) -> None:
+    def decide(order: dict, message: Message) -> None:
+        raise Requeue(order["delay_s"])
+
+    handler = make(App(), is_async, decide)
+    far: Any = run(handler, {"delay_s": 7200})
+    assert far.delay_s == 3600  # longest_defer_s: nsqd takes no longer delay
+    assert "Requeue(delay_s=7200) is longer than the longest_defer_s" in str(far.error)
+    assert "Publish it with App.publish" in caplog.text
+    last: Any = run(handler, {"delay_s": 7}, attempts=3)
+    assert isinstance(last, DeadLetter)
+    assert "each Requeue counts as an attempt. Give the handler Retry" in str(last.error)
+    assert "Traceback" not in caplog.text
 
 
 @both
@@ -168,6 +187,149 @@ def test_a_coroutine_that_raises_cancelled_error_has_failed() -> None:
         raise asyncio.CancelledError
 
     assert isinstance(run(work, {}), RequeueAfter)
+
+
+@both
+def test_a_message_that_comes_too_often_is_dead_without_a_call(is_async, caplog) -> None:
+    """Its last attempts ended without an answer: perhaps the handler ends its process."""
+    handler = make(App(), is_async, lambda order, message: pytest.fail("it is called"))
+    outcome: Any = run(handler, {}, attempts=4)
+    assert isinstance(outcome, DeadLetter)
+    assert (
+        "attempt 4, after the last one that is allowed, 3: its last attempts ended without an answer"
+        in str(outcome.error)
+    )
+    assert "gives up message 0000000000000001 of orders without a call" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@both
+def test_of_a_batch_only_those_that_came_too_often_are_given_up(is_async) -> None:
+    app = App()
+    got = []
+
+    def work(orders: list[int]) -> None:
+        got.append(orders)
+        if len(got) == 1:
+            raise Requeue(0)
+
+    async def of_asyncio(orders: list[int]) -> None:
+        work(orders)
+
+    app.handler("orders", batch=Batch(5), retry=Retry(attempts=2))(of_asyncio if is_async else work)
+    handler = app.handlers[0]
+    with Harness(app) as harness:
+        arrived = [
+            _Waiting(0, number, handler, b"%d" % number, attempts) for number, attempts in ((1, 3), (2, 1))
+        ]
+        outcomes = [result.outcome for result in harness._caller.call(handler, arrived)]
+    assert got == [[2]]
+    assert [type(outcome) for outcome in outcomes] == [DeadLetter, RequeueAfter]
+
+
+@pytest.mark.parametrize("is_seen", [False, True], ids=["later", "seen"])
+def test_a_coroutine_that_cancels_its_task_has_failed(is_seen) -> None:
+    app = App()
+
+    @app.handler("orders", retry=RETRY)
+    async def work(order: dict) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if is_seen:
+            await asyncio.sleep(1)
+
+    assert isinstance(run(work, {}), RequeueAfter)
+    assert isinstance(run(work, {}, attempts=3), DeadLetter)
+
+
+def test_a_coroutine_that_a_stop_cancels_has_not_failed() -> None:
+    app = App()
+    began = asyncio.Event()
+
+    @app.handler("orders", retry=Retry(attempts=1))
+    async def work(order: dict) -> None:
+        began.set()
+        await asyncio.sleep(60)
+
+    async def stop() -> Any:
+        delivery: Any = _Delivery("orders", "work")
+        calls = Calls(app.handlers[0], store=_Letters(), log=app.log, limits=TimeLimits())
+        task = asyncio.create_task(calls.handle_async(Message(b"1" * 16, b"{}", 0, 1, delivery)))
+        await began.wait()
+        calls.begin_to_stop()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return delivery.answer
+
+    assert asyncio.run(stop()) is None
+
+
+class Expiring(_Delivery):
+    """A delivery that nsqd times out, or whose connection is lost, when the test says so."""
+
+    def __init__(self, *, is_open: bool = True) -> None:
+        super().__init__("orders", "work")
+        self.connection = SimpleNamespace(is_open=is_open)
+
+    def finish_if_open(self, message_id: bytes) -> bool:
+        pytest.fail("it is finished")
+
+
+def call_with(app: App, delivery: Any, pace: Any = None) -> Message:
+    """Call the handler of the app with one message, as its consumer does."""
+    calls = Calls(app.handlers[0], store=_Letters(), log=app.log, limits=TimeLimits(), pace=pace)
+    message = Message(b"1" * 16, b"{}", 0, 1, delivery)
+    if app.handlers[0].is_async:
+        asyncio.run(calls.handle_async(message))
+    else:
+        calls.handle(message)
+    return message
+
+
+@both
+def test_a_message_that_timed_out_while_it_waited_for_its_turn_is_not_called(is_async) -> None:
+    delivery = Expiring()
+
+    class Slow(Pace):
+        def wait(self) -> bool:
+            delivery.is_live = False
+            return True
+
+        async def wait_async(self) -> bool:
+            return self.wait()
+
+    app = App()
+    make(app, is_async, lambda order, message: pytest.fail("it is called"))
+    message = call_with(app, delivery, Slow(1))
+    message.settle()  # as the consumer does: nsqd may have delivered it again over this connection
+    assert delivery.answer is None
+
+
+@both
+@pytest.mark.parametrize("fails", [False, True], ids=["returns", "raises"])
+@pytest.mark.parametrize(
+    ("is_open", "text"),
+    [
+        (True, "Raise nsqd's --max-msg-timeout"),
+        (False, "the connection of message 1111111111111111 of orders was lost"),
+    ],
+)
+def test_an_end_that_comes_too_late_is_logged(is_async, fails, is_open, text, caplog) -> None:
+    delivery = Expiring(is_open=is_open)
+
+    def work(order: dict, message: Message) -> None:
+        delivery.is_live = False
+        if fails:
+            raise ERROR
+
+    app = App()
+    make(app, is_async, work)
+    call_with(app, delivery)
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert text in warning.getMessage()
+    assert delivery.answer is None
 
 
 def test_a_function_that_returns_a_coroutine_has_failed() -> None:
@@ -350,6 +512,34 @@ def test_a_message_whose_dead_letter_is_not_stored_comes_again(caplog) -> None:
         harness.run(for_s=1000)
         assert harness.waiting_count == 0
         assert len(harness.dead_letters("orders")) == 1
+
+
+@pytest.mark.parametrize(
+    ("room", "headers"), [(2000, {"error", "id"}), (60, {"large"})], ids=["for short headers", "for the body"]
+)
+def test_a_dead_letter_that_nsqd_finds_too_large_has_shorter_headers(room, headers, caplog) -> None:
+    app = App()
+    body = wrap(b"body", {"large": "x"})
+
+    @app.handler("orders", retry=Retry(attempts=1))
+    def work(order: bytes) -> None:
+        raise ValueError("x" * 10_000)
+
+    class Small(Harness):
+        def publish_soon(self, topic: str, body: bytes, on_done: Any = None, *, defer_s: Any = 0) -> Any:
+            if len(body) > room:
+                on_done(PublishFailed("127.0.0.1:4150", "E_BAD_MESSAGE", "PUB message too big"))
+                return None
+            return super().publish_soon(topic, body, on_done)
+
+    with Small(app) as harness:
+        app.publish("orders", body)
+        harness.run(for_s=1000)
+    assert harness.waiting_count == 0
+    ((original, kept),) = harness.dead_letters("orders")
+    assert original == b"body"
+    assert set(kept) == headers
+    assert "raise nsqd's --max-msg-size" in caplog.text
 
 
 # ---- middleware

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,6 +53,29 @@ ONCE = Once(lambda: None)
         (of_a_value, {"time_limit_s": 0}, "time_limit_s must be above 0, or None, got 0"),
         (of_a_value, {"rate": 0}, "rate must be above 0, or None, got 0"),
         (of_a_value, {"retry": Retry(most_s=3601)}, "most_s of retry must be at most 3600"),
+        (
+            of_a_value,
+            {"concurrency": "8"},
+            "concurrency must be a whole number, as in concurrency=8, got '8'",
+        ),
+        (of_a_value, {"concurrency": 2.5}, "concurrency must be a whole number"),
+        (of_a_value, {"concurrency": None}, "concurrency must be a whole number"),
+        (of_a_value, {"max_in_flight": True}, "max_in_flight must be a whole number"),
+        (
+            of_a_value,
+            {"rate": "10/s"},
+            "rate must be a finite number, as in rate=10, which is calls a second, got '10/s'",
+        ),
+        (of_a_value, {"rate": float("nan")}, "rate must be a finite number"),
+        (
+            of_a_value,
+            {"time_limit_s": timedelta(minutes=1)},
+            "time_limit_s must be a finite number, as in time_limit_s=60",
+        ),
+        (of_a_value, {"retry": 5}, "retry must be a Retry, as in retry=Retry(attempts=5), got 5"),
+        (of_a_value, {"retry": 0}, "retry must be a Retry"),
+        (of_a_value, {"batch": 5}, "batch must be a Batch, as in batch=Batch(most=100), got 5"),
+        (of_a_value, {"once": len}, "once must be a Once"),
         (of_asyncio, {"once": ONCE}, "once needs a plain function without batch"),
         (object(), {}, "must be a function"),
     ],

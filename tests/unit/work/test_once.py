@@ -13,7 +13,7 @@ import pytest
 
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.work import App, Message, Once
-from nsqd_py.work.outcomes import Dropped, Finished, RequeueAfter
+from nsqd_py.work.outcomes import DeadLetter, Dropped, Finished, RequeueAfter, TransactionEnded
 from nsqd_py.work.testing import run
 
 APPLIED = Dropped("it was applied before")
@@ -137,6 +137,64 @@ def test_a_handler_that_commits_is_told(tmp_path) -> None:
 
     outcome: Any = run(commits, {})
     assert "remove its commit or rollback" in str(outcome.error)
+
+
+@pytest.mark.parametrize("kind", kinds_of_connections(), ids=str)
+@pytest.mark.parametrize("goes_on", [False, True], ids=["", "goes on"])
+def test_a_handler_that_commits_and_fails_is_told(tmp_path, kind, goes_on, caplog) -> None:
+    """The id must not be committed with the first half of the work, so that the second one is never done."""
+    shop = Shop(tmp_path / "shop.db", connect_settings=kind)
+
+    @shop.app.handler("bills", once=shop.app.handlers[0].once)
+    def half(order: dict, connection: sqlite3.Connection) -> None:
+        connection.execute("UPDATE accounts SET balance = balance + 1")
+        connection.execute("COMMIT")
+        if goes_on:
+            if not connection.in_transaction:
+                connection.execute("BEGIN")
+            connection.execute("UPDATE accounts SET balance = balance + 100")
+        raise OSError("the mail server is away")
+
+    outcome: Any = run(half, {})
+    assert isinstance(outcome, DeadLetter)
+    assert isinstance(outcome.error, TransactionEnded)
+    assert isinstance(outcome.error.__cause__, OSError)
+    assert shop.balance == 1
+    (record,) = [record for record in caplog.records if "failed on" in record.getMessage()]
+    assert "half of bills/work failed on" in record.getMessage()
+    assert "remove its commit or rollback" in record.getMessage()
+    again: Any = run(half, {}, attempts=2)  # a replay of the dead letter
+    assert isinstance(again, DeadLetter)
+
+
+def test_a_commit_that_fails_is_no_end_by_the_handler(tmp_path) -> None:
+    shop = Shop(tmp_path / "shop.db")
+
+    @shop.app.handler("bills", once=shop.app.handlers[0].once)
+    def orphan(order: dict, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA defer_foreign_keys = ON")
+        connection.execute("INSERT INTO children VALUES ('nobody')")
+
+    with closing(sqlite3.connect(shop.path)) as connection:
+        connection.execute(
+            "CREATE TABLE children (parent TEXT REFERENCES accounts (name) DEFERRABLE INITIALLY DEFERRED)"
+        )
+    run(shop.bill, {"amount": 1})
+    once: Any = shop.app.handlers[0].once
+    once._own_connection().execute("PRAGMA foreign_keys = ON")
+    outcome: Any = run(orphan, {})
+    assert isinstance(outcome, RequeueAfter)
+    assert isinstance(outcome.error, sqlite3.IntegrityError)
+
+
+def test_a_key_of_none_is_an_error(tmp_path) -> None:
+    shop = Shop(tmp_path / "shop.db", key=lambda order: order.get("id"))
+    for _ in range(2):
+        outcome: Any = run(shop.bill, {"amount": 5})
+        assert isinstance(outcome, RequeueAfter)
+        assert "the key of once returned None" in str(outcome.error)
+    assert run(shop.bill, {"id": 0, "amount": 5}) == Finished()
+    assert shop.balance == 5
 
 
 def test_a_connection_that_was_closed_is_replaced(tmp_path) -> None:
