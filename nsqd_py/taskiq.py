@@ -14,6 +14,7 @@ task; the SmartRetryMiddleware of taskiq sets this label.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ DELAY = "delay"
 PRIORITY = "priority"
 # taskiq's worker has this many tasks at a time, unless --max-async-tasks says otherwise.
 _MAX_IN_FLIGHT = 100
+# taskiq's signal handler sets an event, but does not wake the event loop: an idle one would not see it.
+_WAKE_S = 0.5
 
 
 class NsqBroker(AsyncBroker):
@@ -92,11 +95,13 @@ class NsqBroker(AsyncBroker):
         consumer = self._consumer = Consumer(
             self.topic, self.channel, max_in_flight=self.max_in_flight, max_attempts=0, **self._client
         )
+        waking = asyncio.create_task(_wake_often())
         try:
             while (message := await consumer.next()) is not None:
                 message.detach()
                 yield AckableMessage(data=message.body, ack=message.finish)
         finally:
+            waking.cancel()
             consumer.pause()
         await consumer.wait(0)  # raises what ended the consumer
 
@@ -109,6 +114,12 @@ class NsqBroker(AsyncBroker):
         if self._producer is not None:
             await self._producer.close()
             self._producer = None
+
+
+async def _wake_often() -> None:
+    """Wake the event loop, so that it sees what a signal handler has done."""
+    while True:
+        await asyncio.sleep(_WAKE_S)
 
 
 def _delay_s(message: BrokerMessage) -> float:

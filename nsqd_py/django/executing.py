@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
+from collections.abc import Callable
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import DataError, IntegrityError, close_old_connections
 from django.utils import timezone
 
 from nsqd_py.django.backend import NsqBackend
@@ -21,7 +24,7 @@ from nsqd_py.django.framework import (
     task_started,
 )
 from nsqd_py.django.results import Results, error_of, set_fields
-from nsqd_py.work import Message, Requeue, Retry
+from nsqd_py.work import Message, Requeue, Retry, Undecodable
 from nsqd_py.work.outcomes import DeadLetter, Dropped, decide
 
 # Of an attempt that this worker knows of by nsqd's count only: no result is stored, or another worker was killed.
@@ -30,6 +33,21 @@ NO_RETRY = Retry(attempts=1, first_s=0, most_s=0)
 # While new code is deployed, its tasks may come to workers that do not have them yet.
 IMPORT_ATTEMPTS = 20
 _IMPORT_PAUSE_S = 15.0
+# While the store of results is away, tasks wait in nsqd. Those that have ended wait in the worker, for a shorter time.
+_STORE_PAUSE_S = 5.0
+_SAVE_PAUSE_S = 1.0
+_LONGEST_SAVE_S = 20.0
+# What a store raises because of this one task; it would do so again.
+_OF_THE_TASK = (
+    DataError,
+    ImportError,
+    IntegrityError,
+    LookupError,
+    TypeError,
+    Undecodable,
+    ValidationError,
+    ValueError,
+)
 _LONGEST_HOST = 40  # django-tasks allows names of 64 characters for workers
 
 _log = logging.getLogger("nsqd_py.django")
@@ -42,15 +60,13 @@ class TaskExited(RuntimeError):
 def execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> None:
     """Run the task of a message, and store its result. Raises what the task raised, for the rules of retries.
 
-    A task whose result says that it was successful does not run again.
+    A task whose result says that it was successful does not run again. A task does not begin while the store of results is
+    away: it comes again later. Once it has ended, neither the store nor a receiver of `task_finished` makes it run again.
     """
     results = backend.store
     result = _task_of(backend, queue, body, message)
-    stored = None if results is None else results.load(result.id)
-    if stored is not None and stored.status == TaskResultStatus.SUCCESSFUL:
+    if not _has_begun(results, result, message):
         return  # its worker was killed, or lost its connection, before the message was finished
-    _begin(result, stored, message.attempts)
-    _save(results, result)
     try:
         task_started.send(type(backend), task_result=result)
         value = normalize_json(_call(result))
@@ -63,8 +79,8 @@ def execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> N
         _failed(backend, results, result, error, message.attempts)
         raise TaskExited(f"the task raised {type(error).__name__}: {error}") from error
     set_fields(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), _return_value=value)
-    _save(results, result)
-    task_finished.send(type(backend), task_result=result)
+    _save_end(results, result)
+    _tell_end(backend, result)
 
 
 def _task_of(backend: NsqBackend, queue: str, body: bytes, message: Message) -> Any:
@@ -76,6 +92,25 @@ def _task_of(backend: NsqBackend, queue: str, body: bytes, message: Message) -> 
             raise
         _log.warning("%s waits %g s for a worker that has its task: %s", message, _IMPORT_PAUSE_S, error)
         raise Requeue(_IMPORT_PAUSE_S, backoff=False) from error
+
+
+def _has_begun(results: Results | None, result: Any, message: Message) -> bool:
+    """Store that the task runs here. Return False if it was successful already. Raises Requeue if the store is away."""
+    if results is None:
+        _begin(result, None, message.attempts)
+        return True
+    try:
+        stored = results.load(result.id)
+        if stored is not None and stored.status == TaskResultStatus.SUCCESSFUL:
+            return False
+        _begin(result, stored, message.attempts)
+        results.save(result)
+    except _OF_THE_TASK:
+        raise
+    except Exception as error:
+        _log.warning("%s waits %g s for the store of results: %r", message, _STORE_PAUSE_S, error)
+        raise Requeue(_STORE_PAUSE_S) from error
+    return True
 
 
 def _begin(result: Any, stored: Any, attempts: int) -> None:
@@ -106,16 +141,44 @@ def _failed(
     retry = backend.nsq.retry or NO_RETRY
     if not isinstance(decide(error, attempts, retry, lambda: 0.5), DeadLetter | Dropped):
         set_fields(result, status=TaskResultStatus.READY)
-        _save(results, result)
+        _save_end(results, result)
         return
     set_fields(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
-    _save(results, result)
-    task_finished.send(type(backend), task_result=result)
+    _save_end(results, result)
+    _tell_end(backend, result)
 
 
-def _save(results: Results | None, result: Any) -> None:
-    if results is not None:
-        results.save(result)
+def _save_end(
+    results: Results | None,
+    result: Any,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Store how a run has ended; try again for a while if that fails, and log an error in the end."""
+    if results is None:
+        return
+    ends_s = clock() + _LONGEST_SAVE_S
+    while True:
+        try:
+            results.save(result)
+            return
+        except Exception as error:  # noqa: BLE001 - the task has run, so nothing here makes it run again
+            path = result.task.module_path
+            if isinstance(error, _OF_THE_TASK) or clock() >= ends_s:
+                _log.error("the result of %s, %s, is not stored: %r", path, result.id, error)
+                return
+            _log.warning(
+                "the result of %s, %s, is saved again in %g s: %r", path, result.id, _SAVE_PAUSE_S, error
+            )
+        sleep(_SAVE_PAUSE_S)
+        close_old_connections()
+
+
+def _tell_end(backend: NsqBackend, result: Any) -> None:
+    """Send `task_finished`. An error of a receiver is logged: the task has ended all the same."""
+    for receiver, error in task_finished.send_robust(type(backend), task_result=result):
+        if isinstance(error, Exception):
+            _log.error("a receiver of task_finished has failed: %r", receiver, exc_info=error)
 
 
 def worker_id() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -239,6 +240,122 @@ for signal, name in (task_enqueued, "enqueued"), (task_started, "started"), (tas
     ]
     wait_until(lambda: len(project.effects()) == len(expected), what="all signals")
     assert project.effects() == expected
+
+
+# ---- a store that is away
+
+
+@pytest.fixture
+def away(project) -> Path:
+    """While this file exists, the store of the project's results fails."""
+    file = project.folder / "away"
+    (project.folder / "shop" / "caches.py").write_text(f"""
+from pathlib import Path
+from django.core.cache.backends.filebased import FileBasedCache
+
+class Cache(FileBasedCache):
+    def get(self, *args, **kwargs):
+        self.refuse()
+        return super().get(*args, **kwargs)
+
+    def set(self, *args, **kwargs):
+        self.refuse()
+        return super().set(*args, **kwargs)
+
+    def refuse(self):
+        if Path({str(file)!r}).exists():
+            raise ConnectionError("the store is away")
+""")
+    (project.folder / "project_settings.py").open("a").write(
+        "\nCACHES['default']['BACKEND'] = 'shop.caches.Cache'\n"
+    )
+    project.options["results"] = "cache"
+    project.migrate()
+    return file
+
+
+def is_done(nsqd: Nsqd) -> bool:
+    """True if the channel of the queue has neither waiting nor unanswered nor deferred messages."""
+    (topic,) = nsqd.stats("django-default")["topics"]
+    (channel,) = topic["channels"]
+    return not channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
+
+
+def dead_letters(nsqd: Nsqd) -> int:
+    return sum(topic["message_count"] for topic in nsqd.stats("django-default.dead")["topics"] or ())
+
+
+def test_a_task_waits_for_a_store_that_is_away(nsqd, project, away):
+    result_id = enqueue(project, "bill.enqueue(7)")
+    away.touch()
+    worker = project.worker()
+    wait_until(lambda: "waits 5 s for the store of results" in worker.log.read_text(), what="the warning")
+    away.unlink()
+    wait_for_status(project, "bill", result_id, "SUCCESSFUL")
+    assert project.effects() == ["bill 7 0"]
+    assert dead_letters(nsqd) == 0
+
+
+def test_a_result_that_cannot_be_saved_is_saved_later(nsqd, project, away):
+    result_id = enqueue(project, f"slow.enqueue({str(project.folder / 'gate')!r})")
+    worker = project.worker()
+    project.wait_for_effects(["slow begins 1"])
+    away.touch()
+    project.open("gate")
+    wait_until(lambda: "saved again in" in worker.log.read_text(), what="the warning")
+    away.unlink()
+    wait_for_status(project, "slow", result_id, "SUCCESSFUL")
+    wait_until(lambda: is_done(nsqd), what="the finished message")
+    assert project.effects() == ["slow begins 1", "slow ends 1"]
+
+
+def test_a_result_that_is_lost_is_an_error_of_the_log_only(project):
+    project.options["results"] = "cache"
+    project.migrate()
+    lines = project.run("""
+import logging
+from nsqd_py.django import executing
+
+class Away:
+    saves = 0
+
+    def save(self, result):
+        self.saves += 1
+        raise ConnectionError("the store is away")
+
+class Lines(logging.Handler):
+    def emit(self, record):
+        answer.append(f"{record.levelname} {record.getMessage()}")
+
+answer, away, ticks = [], Away(), iter(range(0, 1000, 10))
+logging.getLogger("nsqd_py.django").addHandler(Lines())
+executing._save_end(away, tasks.bill.enqueue(7), clock=lambda: next(ticks), sleep=lambda _: None)
+answer.append(away.saves)
+""")
+    *warnings, error, saves = lines
+    assert saves == len(warnings) + 1 > 1
+    assert all(line.startswith("WARNING") for line in warnings)
+    assert error.startswith("ERROR the result of shop.tasks.bill, ")
+    assert "the store is away" in error
+
+
+def test_a_receiver_of_task_finished_that_raises(nsqd, project):
+    """The task has ended well, so it is no dead letter."""
+    (project.folder / "shop" / "models.py").open("a").write("""
+from nsqd_py.django.framework import task_finished
+
+def receiver(**_):
+    raise ValueError("of the receiver")
+
+task_finished.connect(receiver)
+""")
+    project.migrate()
+    project.run("tasks.bill.enqueue(7)")
+    worker = project.worker()
+    wait_until(lambda: "of the receiver" in worker.log.read_text(), what="the line of the log")
+    wait_until(lambda: is_done(nsqd), what="the finished message")
+    assert project.effects() == ["bill 7 0"]
+    assert dead_letters(nsqd) == 0
 
 
 # ---- manage.py check

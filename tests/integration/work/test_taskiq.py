@@ -207,6 +207,15 @@ def test_a_worker_that_stops_finishes_its_tasks(nsqd, project):
     assert (found["depth"], found["in_flight_count"], found["requeue_count"]) == (1, 0, 0)
 
 
+def test_a_worker_without_tasks_stops(nsqd, project):
+    """taskiq's signal handler does not wake the event loop."""
+    worker = project.worker()
+    wait_until(lambda: (nsqd.stats(TOPIC)["topics"] or [{"channels": ()}])[0]["channels"], what="the worker")
+    wait_until(lambda: channel(nsqd)["client_count"] == 1, what="its connection")
+    worker.send_signal(signal.SIGTERM)
+    worker.wait(10)
+
+
 def test_the_task_of_a_killed_worker_runs_again(project):
     project.send("slow.kiq(1)")
     worker = project.worker()
