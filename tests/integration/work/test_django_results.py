@@ -400,6 +400,35 @@ def test_bad_settings(project, options, id, text):
     assert text in printed
 
 
+SECOND_BACKEND = """
+OPTIONS = TASKS["default"]["OPTIONS"]
+TASKS["kept"] = {{**TASKS["default"], "OPTIONS": {{**OPTIONS, **{options!r}}}, **{settings!r}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "is_wrong"),
+    [
+        ({"results": "cache"}, {}, True),
+        ({"channel": "others"}, {"QUEUES": ["mails", "lost"]}, True),
+        ({"prefix": "django-mai"}, {"QUEUES": ["ls"]}, True),
+        ({"results": "cache"}, {"QUEUES": []}, True),
+        ({"results": "cache", "prefix": "kept-"}, {}, False),
+        ({"results": "cache"}, {"QUEUES": ["kept"]}, False),
+        ({"results": "cache", "nsqd_tcp_addresses": ["127.0.0.1:2"]}, {}, False),
+        ({"on_commit": False}, {}, False),
+    ],
+)
+def test_two_backends_with_the_same_topics(project, options, settings, is_wrong):
+    """A worker of one would run the tasks of the other, by its own options."""
+    (project.folder / "project_settings.py").open("a").write(
+        SECOND_BACKEND.format(options=options, settings=settings)
+    )
+    printed = " ".join(project.manage("check", status=int(is_wrong)).split())
+    assert printed.count("nsqd_py.E007") == is_wrong
+    assert ("TASKS['default'] has the same topic" in printed) == is_wrong
+
+
 def test_bad_settings_refuse_tasks(project):
     """Tasks can be declared, so that `manage.py check` can run; they are refused when they are enqueued."""
     project.options["nsqd_tcp_adresses"] = ["127.0.0.1:4150"]
