@@ -195,6 +195,19 @@ except ValueError:
 """) == [1, 0]
 
 
+@pytest.mark.skipif(find_spec("django_tasks_db") is None, reason="needs django-tasks-db")
+def test_an_id_that_is_no_uuid_is_a_dead_letter_at_once(nsqd, project):
+    """The table of django-tasks-db takes no other ids."""
+    project.options |= {"results": "database", "retry": QUICK_RETRY}
+    project.apps = ["django_tasks_db"]
+    project.migrate()
+    nsqd.publish("django-default", b'{"id": "notuuid", "task": "shop.tasks.bill", "args": [1], "kwargs": {}}')
+    worker = project.worker()
+    wait_until(lambda: dead_letters(nsqd) == 1, what="the dead letter")
+    worker.stop()
+    assert worker.log.read_text().count("the id of a task is a UUID, not 'notuuid'") == 1
+
+
 def test_without_a_place_results_are_not_stored(project):
     project.migrate()
     assert project.run("""
