@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from threading import Lock
@@ -23,9 +23,10 @@ from nsqd_py.django.framework import (
     InvalidTask,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    task_backends,
     task_enqueued,
 )
-from nsqd_py.django.options import BackendOptions, queue_problem, read_options
+from nsqd_py.django.options import BackendOptions, Problem, queue_problem, read_options, shared_problems
 from nsqd_py.django.results import Results, error_of, results_of, set_fields
 from nsqd_py.work import App, Middleware
 
@@ -157,7 +158,17 @@ class NsqBackend(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
         """Return what is wrong with TASKS, for `manage.py check`."""
-        return messages_of(self.alias, self.nsq, self.problems, self.queues, lambda: self.store)
+        problems = [*self.problems, *self._shared_topics()]
+        return messages_of(self.alias, self.nsq, problems, self.queues, lambda: self.store)
+
+    def _shared_topics(self) -> Iterator[Problem]:
+        """Yield a problem for each backend before this one in TASKS that has a topic of it."""
+        for alias in task_backends:
+            if alias == self.alias:
+                return
+            other = task_backends[alias]
+            if isinstance(other, NsqBackend):
+                yield from shared_problems(alias, (other.nsq, other.queues), (self.nsq, self.queues))
 
 
 def publishing_app(options: BackendOptions) -> App:

@@ -16,6 +16,8 @@ from django.utils.module_loading import import_string
 from nsqd_py.django.framework import Task, TaskResult, TaskResultStatus
 from nsqd_py.work import Undecodable
 
+_KINDS = {"id": str, "args": list, "kwargs": dict}
+
 
 class BadTaskBody(Undecodable):
     """A body that is no task, or names none. To try it again does not help; str() has the reason."""
@@ -33,7 +35,7 @@ def body_of(result: Any) -> bytes:
     }
     if task.run_after is not None:
         fields["run_after"] = task.run_after.isoformat()
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def result_of(body: bytes, *, backend: str, queue: str) -> Any:
@@ -53,6 +55,9 @@ def result_of(body: bytes, *, backend: str, queue: str) -> Any:
         raise BadTaskBody(f"the body of a task has no {error}") from None
     except (TypeError, ValueError) as error:
         raise BadTaskBody(f"the body of a task has a bad time: {error}") from None
+    for name, kind in _KINDS.items():
+        if not isinstance(fields[name], kind):
+            raise BadTaskBody(f"{name!r} in the body of a task is a {kind.__name__}, not {fields[name]!r}")
     task = task_at(path).using(backend=backend, queue_name=queue, run_after=times.get("run_after"))
     return new_result(task, id=task_id, args=args, kwargs=kwargs, enqueued_at=times.get("enqueued_at"))
 

@@ -6,6 +6,7 @@ nsqd_py.E003  an unknown option
 nsqd_py.E004  a bad value of an option
 nsqd_py.E005  a queue whose name cannot be a topic
 nsqd_py.E006  results go to a database or cache that is not there
+nsqd_py.E007  another backend has the same topics
 nsqd_py.W001  results go to a cache that other processes do not see
 nsqd_py.W002  `nsqd_py.django` is not installed, so there is no `manage.py nsq_worker`
 """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -227,6 +227,37 @@ def queue_problem(options: BackendOptions, queue: object) -> str:
     if topic in {f"{options.app_name}.{name}" for name in APP_TOPICS}:
         return f"Queue {queue!r} would have the topic {topic!r}, which nsqd_py.work uses itself."
     return ""
+
+
+def shared_problems(
+    alias: str, other: tuple[BackendOptions, Collection[str]], own: tuple[BackendOptions, Collection[str]]
+) -> Iterator[Problem]:
+    """Yield a problem if the backend `alias` has a topic of this one; each is given as its options and its queues.
+
+    Backends that differ in nothing but `on_commit` may share their topics: it does not matter whose worker runs a task.
+    """
+    (its_options, its_queues), (options, queues) = other, own
+    if _are_apart(its_options, options) or replace(its_options, on_commit=options.on_commit) == options:
+        return
+    topics = {options.topic(queue) for queue in queues}
+    its_topics = {its_options.topic(queue) for queue in its_queues}
+    shared = sorted(topics & its_topics)
+    has_any_queue = not topics or not its_topics
+    if has_any_queue and options.prefix == its_options.prefix:
+        shared = shared or [options.topic("…")]
+    if shared:
+        text = f"TASKS[{alias!r}] has the same topic, {shared[0]!r}: workers of one would run the tasks of the other."
+        yield Problem("nsqd_py.E007", text, "Give each backend an OPTIONS['prefix'], or QUEUES, of its own.")
+
+
+def _are_apart(one: BackendOptions, other: BackendOptions) -> bool:
+    """True if both name servers, in the same ways, and have none in common."""
+    pairs = [
+        (one.nsqd_tcp_addresses, other.nsqd_tcp_addresses),
+        (one.lookupd_http_addresses, other.lookupd_http_addresses),
+    ]
+    named = [(first, second) for first, second in pairs if first or second]
+    return bool(named) and all(first and second and not {*first} & {*second} for first, second in named)
 
 
 def _unknown(name: object, known: Collection[str]) -> Problem:

@@ -10,7 +10,7 @@ from django.apps import apps
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 
-from nsqd_py.django.bodies import new_result, task_at
+from nsqd_py.django.bodies import BadTaskBody, new_result, task_at
 from nsqd_py.django.framework import TaskError, TaskResultStatus
 from nsqd_py.django.options import DATABASE, BackendOptions
 
@@ -57,7 +57,13 @@ class DatabaseResults:
 
     def save(self, result: Any) -> None:
         fields = _fields_of(result)
-        if self._rows.filter(id=result.id).update(**fields):
+        try:
+            row = self._rows.filter(id=result.id)
+        except ValidationError:
+            raise BadTaskBody(
+                f"the id of a task is a UUID, not {result.id!r}, if its result is stored in a database"
+            ) from None
+        if row.update(**fields):
             return
         self._rows.create(
             id=result.id,

@@ -195,6 +195,19 @@ except ValueError:
 """) == [1, 0]
 
 
+@pytest.mark.skipif(find_spec("django_tasks_db") is None, reason="needs django-tasks-db")
+def test_an_id_that_is_no_uuid_is_a_dead_letter_at_once(nsqd, project):
+    """The table of django-tasks-db takes no other ids."""
+    project.options |= {"results": "database", "retry": QUICK_RETRY}
+    project.apps = ["django_tasks_db"]
+    project.migrate()
+    nsqd.publish("django-default", b'{"id": "notuuid", "task": "shop.tasks.bill", "args": [1], "kwargs": {}}')
+    worker = project.worker()
+    wait_until(lambda: dead_letters(nsqd) == 1, what="the dead letter")
+    worker.stop()
+    assert worker.log.read_text().count("the id of a task is a UUID, not 'notuuid'") == 1
+
+
 def test_without_a_place_results_are_not_stored(project):
     project.migrate()
     assert project.run("""
@@ -398,6 +411,35 @@ def test_bad_settings(project, options, id, text):
     printed = " ".join(project.manage("check", status=1).split())
     assert id in printed
     assert text in printed
+
+
+SECOND_BACKEND = """
+OPTIONS = TASKS["default"]["OPTIONS"]
+TASKS["kept"] = {{**TASKS["default"], "OPTIONS": {{**OPTIONS, **{options!r}}}, **{settings!r}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "is_wrong"),
+    [
+        ({"results": "cache"}, {}, True),
+        ({"channel": "others"}, {"QUEUES": ["mails", "lost"]}, True),
+        ({"prefix": "django-mai"}, {"QUEUES": ["ls"]}, True),
+        ({"results": "cache"}, {"QUEUES": []}, True),
+        ({"results": "cache", "prefix": "kept-"}, {}, False),
+        ({"results": "cache"}, {"QUEUES": ["kept"]}, False),
+        ({"results": "cache", "nsqd_tcp_addresses": ["127.0.0.1:2"]}, {}, False),
+        ({"on_commit": False}, {}, False),
+    ],
+)
+def test_two_backends_with_the_same_topics(project, options, settings, is_wrong):
+    """A worker of one would run the tasks of the other, by its own options."""
+    (project.folder / "project_settings.py").open("a").write(
+        SECOND_BACKEND.format(options=options, settings=settings)
+    )
+    printed = " ".join(project.manage("check", status=int(is_wrong)).split())
+    assert printed.count("nsqd_py.E007") == is_wrong
+    assert ("TASKS['default'] has the same topic" in printed) == is_wrong
 
 
 def test_bad_settings_refuse_tasks(project):

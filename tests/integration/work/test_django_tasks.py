@@ -250,6 +250,18 @@ def test_queues_are_topics(nsqd, project):
     project.wait_for_effects(["bill 1 0", "bill 2 0"])
 
 
+@pytest.mark.parametrize("value", ["float('nan')", "float('inf')"])
+def test_a_number_that_json_does_not_have_is_refused(nsqd, project, value):
+    kind = project.run(f"""
+try:
+    tasks.bill.enqueue({value})
+except ValueError as error:
+    answer = type(error).__name__
+""")
+    assert kind == "ValueError"
+    assert published(nsqd) == 0
+
+
 # ---- failures
 
 
@@ -286,6 +298,18 @@ def test_a_task_that_exits_leaves_the_worker_running(nsqd, project):
         (b"no JSON", "the body of a task is JSON"),
         (b"[]", "the body of a task is a JSON object, not list"),
         (b'{"id": "x", "args": [], "kwargs": {}}', "the body of a task has no 'task'"),
+        (
+            b'{"id": 7, "task": "shop.tasks.bill", "args": [], "kwargs": {}}',
+            "'id' in the body of a task is a str",
+        ),
+        (
+            b'{"id": "x", "task": "shop.tasks.bill", "args": null, "kwargs": {}}',
+            "'args' in the body of a task is a list",
+        ),
+        (
+            b'{"id": "x", "task": "shop.tasks.bill", "args": [], "kwargs": []}',
+            "'kwargs' in the body of a task is a dict",
+        ),
         (b'{"id": "x", "task": "shop.tasks.not_a_task", "args": [], "kwargs": {}}', "is no task"),
     ],
 )
