@@ -61,17 +61,16 @@ class App:
     ) -> None:
         """Nothing connects before `start` or the first publish.
 
-                name                     the default of channels, and the first part of the topics of schedules and long delays
-                nsqd_tcp_addresses, lookupd_http_addresses   as those of a Producer and a Consumer: it publishes to one of the nsqds,
-                                         and consumes from all. Without any, those of the environment
-                middleware               runs around each call of a handler or of the function of a schedule; the first one is the
-                                         outermost. None runs around what forwards long delays
-                options                  of all connections
-                longest_defer_s          the longest delay that nsqd takes: its --max-defer-timeout and --max-req-timeout
-                log                      has `info`, `warning`, ... as a logging.Logger; by default the logger `nsqd_py.work`
+        name                     the default of channels, and the first part of the topics of schedules and long delays
+        nsqd_tcp_addresses, lookupd_http_addresses   as those of a Producer and a Consumer: it publishes to one of the nsqds,
+                                 and consumes from all. Without any, those of the environment
+        middleware               runs around each call of a handler or of the function of a schedule; the first one is the
+                                 outermost. None runs around what forwards long delays
+        options                  of all connections
+        longest_defer_s          the longest delay that nsqd takes: its --max-defer-timeout and --max-req-timeout
+        log                      has `info`, `warning`, ... as a logging.Logger; by default the logger `nsqd_py.work`
 
-        from nsqd_py.work.timed.jobs import Jobs, Schedule, checked_name, has_coroutine_function, schedule_name
-        from nsqd_py.work.timed.later import Later, chained, delay_s_of, later_topic, refusal
+        Raises BadClientOption for a name that makes no topics, and for a middleware that is none.
         """
         self.name = checked_name(name)
         self.handlers: list[Handler] = []

@@ -21,6 +21,7 @@ from nsqd_py.work.handlers import Given, Handler, Headers
 from nsqd_py.work.middleware import Call, Middleware
 from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import (
+    UNANSWERED_ATTEMPTS,
     BatchFailed,
     DeadLetter,
     Dropped,
@@ -120,7 +121,10 @@ class Calls:
         most = self.handler.most_attempts
         if most is None or message.attempts <= most:
             return False
-        error = self._unstored.pop(message.id, None) or Unanswered(message.attempts, most)
+        error = self._unstored.pop(message.id, None)
+        if error is None and message.attempts <= most + UNANSWERED_ATTEMPTS:
+            return False  # a stop or a lost connection may have given it back before a call
+        error = error or Unanswered(message.attempts, most)
         self._log.error("%s gives up %s without a call: %s", self.handler, message, describe(error))
         self.answer(message, message.body, DeadLetter(error))
         return True

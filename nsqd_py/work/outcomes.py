@@ -14,6 +14,10 @@ from nsqd_py.client.message import Requeue
 from nsqd_py.client.options import seconds_of
 from nsqd_py.errors import NsqdError
 
+# A message is called this many times more than its handler's retry allows if its attempts ended without an answer: a stop, a
+# lost connection or a kill of another handler's process may have been the reason, and not its own call.
+UNANSWERED_ATTEMPTS = 3
+
 
 def is_whole(value: object) -> bool:
     """True for an int that is no bool."""
@@ -97,7 +101,8 @@ class Retry:
 
     attempts  calls of the handler, with the first; after the last one the message becomes a dead letter. None: no limit.
               nsqd counts them: those that end with a time-out, a killed process, a message that is given back, or
-              `Requeue` count too. A message that comes after the last one becomes a dead letter without a call
+              `Requeue` count too. A message that comes more than three times after the last one becomes a dead letter
+              without a call
     first_s   the delay after the first attempt
     factor    each delay is this many times as long as the one before
     most_s    the longest delay

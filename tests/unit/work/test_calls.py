@@ -193,14 +193,20 @@ def test_a_coroutine_that_raises_cancelled_error_has_failed() -> None:
 def test_a_message_that_comes_too_often_is_dead_without_a_call(is_async, caplog) -> None:
     """Its last attempts ended without an answer: perhaps the handler ends its process."""
     handler = make(App(), is_async, lambda order, message: pytest.fail("it is called"))
-    outcome: Any = run(handler, {}, attempts=4)
+    outcome: Any = run(handler, {}, attempts=7)
     assert isinstance(outcome, DeadLetter)
     assert (
-        "attempt 4, after the last one that is allowed, 3: its last attempts ended without an answer"
+        "attempt 7, after the last one that is allowed, 3: its last attempts ended without an answer"
         in str(outcome.error)
     )
     assert "gives up message 0000000000000001 of orders without a call" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+@both
+def test_a_message_that_was_given_back_before_its_call_is_called(is_async) -> None:
+    handler = make(App(), is_async, lambda order, message: None)
+    assert run(handler, {}, attempts=6) == Finished()
 
 
 @both
@@ -220,7 +226,7 @@ def test_of_a_batch_only_those_that_came_too_often_are_given_up(is_async) -> Non
     handler = app.handlers[0]
     with Harness(app) as harness:
         arrived = [
-            _Waiting(0, number, handler, b"%d" % number, attempts) for number, attempts in ((1, 3), (2, 1))
+            _Waiting(0, number, handler, b"%d" % number, attempts) for number, attempts in ((1, 6), (2, 1))
         ]
         outcomes = [result.outcome for result in harness._caller.call(handler, arrived)]
     assert got == [[2]]
