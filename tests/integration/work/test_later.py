@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ import pytest
 
 from nsqd_py.client import BadClientOption, Consumer
 from nsqd_py.work import App
+from tests.support.aio_client import run_in_new_loop
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 
 DELAY_S = 3.0
@@ -28,7 +28,7 @@ def by_time(app: App) -> None:
 
 
 def in_a_loop(app: App) -> None:
-    asyncio.run(app.publish_async("orders", b"late", defer_s=timedelta(seconds=DELAY_S)))
+    run_in_new_loop(app.publish_async("orders", b"late", defer_s=timedelta(seconds=DELAY_S)))
 
 
 def app_of(nsqd: NsqdProcess, longest_defer_s: float) -> App:
@@ -82,7 +82,7 @@ def test_an_nsqd_with_a_lower_limit_is_an_error_that_names_the_remedy(
     app = app_of(make_nsqd("--max-defer-timeout=1s"), 3600)
     with pytest.raises(BadClientOption, match=r"E_INVALID .*longest_defer_s=…\) its --max-defer-timeout"):
         if is_async:
-            asyncio.run(app.publish_async("orders", b"late", defer_s=2))
+            run_in_new_loop(app.publish_async("orders", b"late", defer_s=2))
         else:
             app.publish("orders", b"late", defer_s=2)
     app.publish("orders", b"soon", defer_s=1)  # the connection is there again

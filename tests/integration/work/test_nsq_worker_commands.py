@@ -139,7 +139,7 @@ async def final(text: str) -> str:
             "nsq-worker: shop.final failed: ValueError: no; a worker would make a dead letter of it",
         ),
         ("final", b"drop", 0, "shop.final dropped the message: not needed"),
-        ("final", b"later", 1, "; a worker would call it again after 3 s"),
+        ("final", b"later", 1, "; a worker would make a dead letter of it"),
         ("final", b"exit", 1, "and then end, with all its processes: raise an Exception instead"),
         ("slow", b"", 1, "took longer than its time_limit_s, 0.05; a worker would call it again after 1 s"),
         ("bill", b"", 1, "bill is no handler of the app; choose one of shop.add, shop.slow, shop.final"),

@@ -18,6 +18,7 @@ import pytest
 from nsqd_py.client import BadClientOption
 from nsqd_py.protocol.envelope import unwrap
 from nsqd_py.work import App, Batch, BatchFailed, Drop, Message, Requeue, Retry
+from tests.support.aio_client import run_in_new_loop
 from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 
@@ -280,7 +281,7 @@ def test_a_message_is_deferred_by_a_delay_or_until_a_time(shared_nsqd, app, topi
     shared_nsqd.create(topic, "work")
     app.publish(topic, "1", defer_s=timedelta(minutes=10))
     app.publish(topic, "2", at=datetime.now(UTC) + timedelta(minutes=10))
-    asyncio.run(app.publish_async(topic, "3", defer_s=600))
+    run_in_new_loop(app.publish_async(topic, "3", defer_s=600))
     app.publish(topic, "4", at=datetime.now(UTC) - timedelta(minutes=10))
     wait_until(
         lambda: shared_nsqd.channel_stats(topic, "work")["deferred_count"] == 3,
@@ -295,7 +296,7 @@ def test_many_tasks_publish_at_once(shared_nsqd, app, topic) -> None:
     async def publish_all() -> None:
         await asyncio.gather(*(app.publish_async(topic, number) for number in range(3000)))
 
-    asyncio.run(publish_all())
+    run_in_new_loop(publish_all())
     assert shared_nsqd.topic_stats(topic)["message_count"] == 3000
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 
 import nsqd_py
 from nsqd_py.testing.embedded import Nsqd
+from tests.support.aio_client import run_in_new_loop
 from tests.support.nsqd_process import wait_until
 
 pytest.importorskip("taskiq")
@@ -258,7 +258,7 @@ def test_labels_that_nsqd_cannot_serve(labels, text):
         await bill.kicker().with_labels(**labels).kiq()
 
     with pytest.raises(SendTaskError) as refused:
-        asyncio.run(send())
+        run_in_new_loop(send())
     assert text in str(refused.value.__cause__)
 
 
