@@ -14,7 +14,7 @@ LONG = pytest.param(100, marks=pytest.mark.slow)
 STUCK_S = 60.0
 
 
-@pytest.mark.parametrize("kills", [4, LONG])
+@pytest.mark.parametrize("kills", [pytest.param(4, marks=pytest.mark.slow), LONG])
 def test_kills_lose_no_task_and_stop_no_worker(tmp_path, kills):
     bed = Bed("nsqd-py", tmp_path, STUCK_S, seed=45)
     try:

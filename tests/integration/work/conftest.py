@@ -33,7 +33,7 @@ _SAMPLES = {
     ),
     "test_nsq_worker_commands.py": (
         "test_check_lists_the_handlers",
-        "test_list_and_show_leave_the_dead_letters_where_they_are",
+        "test_one_is_replayed_and_one_is_discarded",
         "test_all_are_replayed_and_those_that_die_again_are_left",
     ),
     "test_nsq_worker_health.py": (
