@@ -11,17 +11,16 @@ from nsqd_py.client.addresses import address_list
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import addresses_of
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.protocol.names import MAX_NAME_LENGTH, is_ephemeral, is_valid_name
+from nsqd_py.protocol.names import DEAD_LETTERS_SUFFIX, MAX_NAME_LENGTH, is_ephemeral, is_valid_name
 from nsqd_py.work import Retry
+from nsqd_py.work.timed.later import later_topic
+from nsqd_py.work.timed.scheduler import due_topic, schedules_topic
 
 DATABASE = "database"
 CACHE = "cache"
 DEFAULT_CACHE = "default"
 DEFAULT_DATABASE = "default"
-# nsqd_py.work has topics `<app>.later`, `.due` and `.schedules`, and `<topic>.dead` for each topic of a queue.
-APP_TOPICS = ("later", "due", "schedules")
-DEAD_SUFFIX = ".dead"
-_LONGEST_TOPIC = MAX_NAME_LENGTH - len(DEAD_SUFFIX)
+_LONGEST_TOPIC = MAX_NAME_LENGTH - len(DEAD_LETTERS_SUFFIX)
 _DAY_S = 86400.0
 _BAD_ADDRESS = "nsqd_py.E002"
 _BAD_VALUE = "nsqd_py.E004"
@@ -222,9 +221,9 @@ def queue_problem(options: BackendOptions, queue: object) -> str:
     if len(topic) > _LONGEST_TOPIC:
         return (
             f"Queue {queue!r} cannot be a topic of nsqd: {topic!r} has {len(topic)} characters; "
-            f"{_LONGEST_TOPIC} leave room for its dead letters, {DEAD_SUFFIX}."
+            f"{_LONGEST_TOPIC} leave room for its dead letters, {DEAD_LETTERS_SUFFIX}."
         )
-    if topic in {f"{options.app_name}.{name}" for name in APP_TOPICS}:
+    if topic in {topic_of(options.app_name) for topic_of in (later_topic, due_topic, schedules_topic)}:
         return f"Queue {queue!r} would have the topic {topic!r}, which nsqd_py.work uses itself."
     return ""
 

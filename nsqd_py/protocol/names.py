@@ -6,8 +6,8 @@ import re
 
 EPHEMERAL_SUFFIX = "#ephemeral"
 MAX_NAME_LENGTH = 64
+DEAD_LETTERS_SUFFIX = ".dead"
 
-_DEAD_LETTERS_SUFFIX = ".dead"
 _NAME = re.compile(rb"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
 _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
@@ -28,9 +28,9 @@ def dead_letter_topic(topic: str) -> str:
     A dead letter topic keeps its own dead letters: the result is the topic itself.
     """
     bare = topic.removesuffix(EPHEMERAL_SUFFIX)
-    if bare.endswith(_DEAD_LETTERS_SUFFIX):
+    if bare.endswith(DEAD_LETTERS_SUFFIX):
         return topic
-    suffix = _DEAD_LETTERS_SUFFIX + topic[len(bare) :]
+    suffix = DEAD_LETTERS_SUFFIX + topic[len(bare) :]
     return bare[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 

@@ -146,7 +146,7 @@ class App:
                 time_limit_s=time_limit_s,
                 rate=rate,
                 batch=batch,
-                retry=self._default_retry() if retry is None else retry,
+                retry=Retry().within(self.longest_defer_s) if retry is None else retry,
                 once=once,
                 longest_defer_s=self.longest_defer_s,
             )
@@ -156,11 +156,6 @@ class App:
             return function
 
         return declare
-
-    def _default_retry(self) -> Retry:
-        longest = Retry()
-        most_s = self.longest_defer_s
-        return Retry(first_s=min(longest.first_s, most_s), most_s=min(longest.most_s, most_s))
 
     def _refuse_another(self, handler: Handler) -> None:
         """Raise BadHandler if another function has this channel: each would get a part of the messages."""

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from nsqd_py.client.callables import check_handler_result
+from nsqd_py.client.consuming.base import ENDINGS
 from nsqd_py.client.message import AlreadyAnswered, Message
 from nsqd_py.protocol.envelope import MAGIC, unwrap
 from nsqd_py.runtime.logs.lines import LineWriter
@@ -36,7 +37,6 @@ from nsqd_py.work.outcomes import (
 )
 from nsqd_py.work.pacing import Pace, TimeLimits
 
-ENDINGS = (SystemExit, KeyboardInterrupt)  # after its messages are answered, such an error ends the consumer
 _WITHOUT_TRACE = (
     Undecodable,
     TimeLimitExceeded,

@@ -27,6 +27,8 @@ _MOST_ERROR_CHARACTERS = 2000
 _SHORT_ERROR_CHARACTERS = 60
 _TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 _REPEATED = "id"  # the first value stays
+# The headers that a dead letter has in addition to those of its message.
+OWN_HEADERS = frozenset(("error", "handler", "topic", "channel", _REPEATED, "attempts", "died"))
 
 
 class Store(Protocol):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from nsqd_py.client.message import Requeue
@@ -137,6 +137,10 @@ class Retry:
             raise ValueError(f"jitter must be from 0 to 1, got {self.jitter}")
         if not isinstance(self.never, tuple):
             raise ValueError(f"never must be a tuple of classes, such as (ValueError,), got {self.never!r}")
+
+    def within(self, longest_s: float) -> Retry:
+        """Return the same with delays that are not longer than this."""
+        return replace(self, first_s=min(self.first_s, longest_s), most_s=min(self.most_s, longest_s))
 
     def delay_s(self, attempts: int, chance: float) -> float:
         """Return the delay after this many attempts. `chance`, from 0 to 1, places it within its jitter."""

@@ -48,7 +48,7 @@ class Jobs:
             topic=due_topic(app_name),
             channel=app_name,
             concurrency=_CONCURRENCY,
-            retry=Retry(first_s=min(1.0, longest_defer_s), most_s=min(900.0, longest_defer_s)),
+            retry=Retry().within(longest_defer_s),
             longest_defer_s=longest_defer_s,
             spare_attempts=math.ceil(FOREIGN_S / _FOREIGN_WAIT_S),
         )

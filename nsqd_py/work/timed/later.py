@@ -25,6 +25,7 @@ DUE_HEADER = "due"
 TOPIC_HEADER = "topic"
 
 _CONCURRENCY = 16
+_RETRY = Retry(attempts=None, first_s=1.0, most_s=60.0, never=(KeyError, ValueError))
 _LATEST_S = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 _REFUSED_DELAY = "E_INVALID"
 
@@ -89,7 +90,7 @@ class Later:
             topic=later_topic(app_name),
             channel=app_name,
             concurrency=_CONCURRENCY,
-            retry=Retry(None, min(1.0, longest_s), most_s=min(60.0, longest_s), never=(KeyError, ValueError)),
+            retry=_RETRY.within(longest_s),
             longest_defer_s=longest_s,
         )
 

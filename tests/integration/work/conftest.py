@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.worker import Worker
 
 _HERE = Path(__file__).parent
 # The tests of these files that are not slow.
@@ -48,6 +52,16 @@ _SAMPLES = {
     "test_schedules.py": ("test_after_kill_9_of_one_process_another_goes_on",),
     "test_taskiq.py": ("test_a_worker_without_tasks_stops",),
 }
+
+
+@pytest.fixture
+def worker(tmp_path: Path, nsqd: NsqdProcess) -> Iterator[Worker]:
+    """An nsq-worker that a test starts, with its app in a folder of its own."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    made = Worker(folder, nsqd)
+    yield made
+    made.destroy()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -22,15 +21,6 @@ pytestmark = pytest.mark.ours
 @pytest.fixture
 def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
     return make_nsqd("--msg-timeout=2s")
-
-
-@pytest.fixture
-def worker(tmp_path: Path, nsqd: NsqdProcess) -> Iterator[Worker]:
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    made = Worker(folder, nsqd)
-    yield made
-    made.destroy()
 
 
 # ---- check

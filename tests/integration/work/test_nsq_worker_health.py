@@ -7,8 +7,6 @@ import re
 import signal
 import socket
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,15 +15,6 @@ from tests.support.worker import Worker
 
 pytestmark = pytest.mark.ours
 HEALTH = "--health-address=127.0.0.1:0"
-
-
-@pytest.fixture
-def worker(tmp_path: Path, nsqd: NsqdProcess) -> Iterator[Worker]:
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    made = Worker(folder, nsqd)
-    yield made
-    made.destroy()
 
 
 def wait_for_health(worker: Worker, status: int, text: str, path: str = "/healthz") -> None:

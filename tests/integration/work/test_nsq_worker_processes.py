@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,15 +19,6 @@ pytestmark = pytest.mark.ours
 def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
     """The messages of a process that was killed come again soon."""
     return make_nsqd("--msg-timeout=2s")
-
-
-@pytest.fixture
-def worker(tmp_path: Path, nsqd: NsqdProcess) -> Iterator[Worker]:
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    made = Worker(folder, nsqd)
-    yield made
-    made.destroy()
 
 
 def order(nsqd: NsqdProcess, number: int, **more: object) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.work import App, Message, Once, Retry
+from nsqd_py.work.running import HandlerStats
 from tests.support.nsqd_process import wait_until
 from tests.support.postgresql import running_postgresql
 
@@ -41,6 +42,16 @@ def publish_twice(app: App, topic: str) -> None:
         app.publish(topic, {"id": number})
 
 
+def handle_all_twice(app: App, nsqd: Any, topic: str) -> HandlerStats:
+    """Publish the orders twice, and run the app until all are finished. Return the statistics of its handler."""
+    publish_twice(app, topic)
+    with app.start() as running:
+        wait_until(lambda: is_done(nsqd, topic), what="all messages to be finished")
+        stats = running.stats()[0]
+    app.close()
+    return stats
+
+
 def test_in_sqlite(shared_nsqd, address, topic, tmp_path) -> None:
     path = tmp_path / "shop.db"
     with closing(sqlite3.connect(path)) as connection:
@@ -54,11 +65,7 @@ def test_in_sqlite(shared_nsqd, address, topic, tmp_path) -> None:
         if order["id"] % 3 == 0 and message.attempts == 1:
             raise RuntimeError("after its work")
 
-    publish_twice(app, topic)
-    with app.start() as running:
-        wait_until(lambda: is_done(shared_nsqd, topic), what="all messages to be finished")
-        stats = running.stats()[0]
-    app.close()
+    stats = handle_all_twice(app, shared_nsqd, topic)
     with closing(sqlite3.connect(path)) as connection:
         assert balance_of(connection) == COUNT
     assert stats.dropped == COUNT
@@ -77,11 +84,7 @@ def test_in_postgresql_with_several_threads(shared_nsqd, address, topic, postgre
         if order["id"] % 3 == 0 and message.attempts == 1:
             raise RuntimeError("after its work")
 
-    publish_twice(app, topic)
-    with app.start() as running:
-        wait_until(lambda: is_done(shared_nsqd, topic), what="all messages to be finished")
-        stats = running.stats()[0]
-    app.close()
+    stats = handle_all_twice(app, shared_nsqd, topic)
     with psycopg.connect(postgresql) as connection:
         assert balance_of(connection) == COUNT
         (rows,) = connection.execute("SELECT count(*) FROM nsqd_py_applied").fetchone()

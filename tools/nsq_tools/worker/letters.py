@@ -20,9 +20,8 @@ from nsqd_py.net.addresses import join_address
 from nsqd_py.protocol.envelope import unwrap, wrap
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import ToolError
+from nsqd_py.work.dead_letters import OWN_HEADERS
 
-# The headers that a dead letter has in addition to those of its message.
-_OF_DEAD_LETTERS = frozenset(("error", "handler", "topic", "channel", "id", "attempts", "died"))
 _READ_BYTES = str(4 << 20)
 _NO_TOPIC = "TOPIC_NOT_FOUND"
 _UNKNOWN = "-"
@@ -53,7 +52,7 @@ class Letter(NamedTuple):
     @property
     def to_publish(self) -> bytes:
         """The message as it was before it died: without the headers of dead letters."""
-        headers = {name: text for name, text in self.headers.items() if name not in _OF_DEAD_LETTERS}
+        headers = {name: text for name, text in self.headers.items() if name not in OWN_HEADERS}
         return wrap(self.body, headers) if headers else self.body
 
     def line(self) -> str:
