@@ -62,6 +62,8 @@ from nsqd_py.client.errors import AtAddress, BadClientOption, NoNsqd, NsqClientE
 from nsqd_py.client.lookup import LookupFailed, addresses_of
 from nsqd_py.client.message import Message
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.cluster.access import HttpAccess, servers_in
+from nsqd_py.cluster.admin_client import shown_address
 from nsqd_py.net.addresses import join_address
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX, MAX_NAME_LENGTH, is_valid_name
 from nsqd_py.runtime.logs.outages import OutageLog
@@ -897,6 +899,8 @@ class Servers:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        # It knows to whom the secret may be sent: over TLS only.
+        self._access = HttpAccess(settings.options, named=servers_in(settings.https))
 
     def tcp_addresses(self) -> list[str]:
         """Return the addresses of all nsqds, those of the settings first. Raises LookupFailed if no nsqlookupd answers."""
@@ -973,12 +977,12 @@ class Servers:
         """Return the answer of an nsqd; empty if it does not have the topic or channel. Raises OperationalError."""
         origin = address if "://" in address else f"http://{address}"
         handlers: list[Any] = [urllib.request.ProxyHandler({})]
+        headers: dict[str, str] = {}
         if origin.startswith("https:"):
             context = tls_context(self._settings.options, ssl.SSLContext)
             handlers.append(urllib.request.HTTPSHandler(context=context))
-        request = urllib.request.Request(f"{origin}{path}?{urlencode(query)}", method=method)
-        if self._settings.options.auth_secret:
-            request.add_header("Authorization", f"Bearer {self._settings.options.auth_secret}")
+            headers = self._access.headers_for(shown_address(origin).lower())
+        request = urllib.request.Request(f"{origin}{path}?{urlencode(query)}", headers=headers, method=method)
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=_HTTP_S) as answer:
                 return bytes(answer.read())

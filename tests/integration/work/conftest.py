@@ -30,6 +30,7 @@ _SAMPLES = {
         "test_what_is_not_acknowledged_comes_again_when_the_connection_closes",
         "test_an_eta_is_deferred_on_the_server",
         "test_what_nsq_cannot_do_is_refused",
+        "test_a_secret_is_not_sent_without_tls",
     ),
     "test_later.py": (
         "test_an_nsqd_with_a_lower_limit_is_an_error_that_names_the_remedy",

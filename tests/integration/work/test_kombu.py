@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -480,3 +482,27 @@ def test_the_query_of_statistics_is_for_one_topic(nsqd, connect):
     nsqd.publish("other", b"1", b"2")
     assert servers.topics("other", "celery") == [2]
     assert servers.topics("no-such-topic", "celery") == []
+
+
+def test_a_secret_is_not_sent_without_tls() -> None:
+    """By no part that asks nsqds over HTTP: docs/security.md."""
+    seen: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Write no line."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.handle_request)
+        serving.start()
+        settings = transport.Settings.of("nsq://127.0.0.1:1", None, {"auth_secret": "s3cret"})
+        transport.Servers(settings)._ask(
+            f"127.0.0.1:{server.server_port}", "POST", "/topic/delete", {"topic": "orders"}
+        )
+        serving.join()
+    assert seen == [None]
