@@ -320,21 +320,24 @@ class App:
 
         Raises the error that ended a consumer for good.
         """
-        asked: list[int] = []  # signals, also those that come while the consumers start
+        signals: list[int] = []  # also those that come while the consumers start: a handler may run then
         started: list[Running] = []
 
-        def stop(number: int, frame: FrameType | None) -> None:
-            asked.append(number)
+        def follow_signals() -> None:
             for running in started:
-                running.begin_to_stop(0 if len(asked) > 1 else stop_timeout_s)
+                running.begin_to_stop(0 if len(signals) > 1 else stop_timeout_s)
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            signals.append(number)
+            follow_signals()
 
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, stop)
             signal.signal(signal.SIGINT, stop)
         running = self.start()
         started.append(running)
-        if asked:
-            running.begin_to_stop(0)
+        if signals:
+            follow_signals()
         running.wait()
         self.close()
         if running.failure is not None:

@@ -323,6 +323,28 @@ print("has stopped")
 """
 
 
+# Its consumers have started, and `start` returns when a line comes.
+_RUN_AFTER_A_LINE = _RUN.replace(
+    "app.run()", "start = app.start; app.start = lambda: (start(), sys.stdin.readline())[0]; app.run()"
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_consumers_start_lets_a_handler_finish(shared_nsqd, address, topic, number) -> None:
+    shared_nsqd.pub(topic, b"1")
+    command = [sys.executable, "-c", _RUN_AFTER_A_LINE, address, topic]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=REPOSITORY, stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdout is not None and program.stdin is not None
+        assert program.stdout.readline() == "begins\n"
+        program.send_signal(number)
+        program.stdin.write("go on\n")
+        program.stdin.flush()
+        assert program.stdout.read() == "ends\nhas stopped\n"
+    assert program.returncode == 0
+    assert is_done(shared_nsqd, topic)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_program_that_runs_an_app_finishes_what_runs(shared_nsqd, address, topic, number) -> None:
     shared_nsqd.pub(topic, b"1")
