@@ -318,7 +318,7 @@ class App:
     def run(self, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Run all handlers in this process until SIGTERM or Ctrl-C: the first one finishes what runs, the second one returns it.
 
-        Raises the error that ended a consumer for good.
+        Raises the error that ended a consumer for good: ConsumerRefused if nsqd refuses it.
         """
         signals: list[int] = []  # also those that come while the consumers start: a handler may run then
         started: list[Running] = []
