@@ -61,7 +61,8 @@ def execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> N
     """Run the task of a message, and store its result. Raises what the task raised, for the rules of retries.
 
     A task whose result says that it was successful does not run again. A task does not begin while the store of results is
-    away: it comes again later. Once it has ended, neither the store nor a receiver of `task_finished` makes it run again.
+    away: it comes again later. Once it has ended, neither the store nor a receiver of `task_finished` makes it run again. A
+    receiver of `task_started` that raises is a failure of the attempt, as in the database worker of django-tasks.
     """
     results = backend.store
     result = _task_of(backend, queue, body, message)

@@ -248,9 +248,17 @@ class App:
         It is delivered after `defer_s`, or at the time `at`, which has a time zone. A delay longer than `longest_defer_s`
         waits in the topic `<app>.later`, and needs a process that runs the schedules of this app. Raises as
         `Producer.publish`; TypeError, and ValueError for a NaN, for a value that cannot be published; BadClientOption for a delay
-        that cannot be.
+        that cannot be; WrongPlace in a coroutine function.
         """
-        self._publish(*self._placed(topic, encode(value), defer_s, at))
+        placed = self._placed(topic, encode(value), defer_s, at)
+        try:
+            self._publish(*placed)
+        except WrongPlace as error:
+            if _is_in_task():
+                raise WrongPlace(
+                    "App.publish would stop the asyncio event loop of this thread: use await app.publish_async(…)"
+                ) from error
+            raise
 
     def _publish(self, topic: str, body: bytes, delay_s: float) -> None:
         try:
@@ -355,6 +363,14 @@ def _refuse_what_is_none(middleware: object) -> None:
     fault = fault_of(middleware)
     if fault:
         raise BadClientOption(f"middleware: {fault}")
+
+
+def _is_in_task() -> bool:
+    """True if an event loop of this thread runs the caller."""
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:  # no event loop runs here
+        return False
 
 
 def _ignore(error: Exception | None) -> None:

@@ -371,6 +371,27 @@ task_finished.connect(receiver)
     assert dead_letters(nsqd) == 0
 
 
+def test_a_receiver_of_task_started_that_raises(nsqd, project):
+    """The attempt has failed, as with the database worker of django-tasks."""
+    (project.folder / "shop" / "models.py").open("a").write("""
+from nsqd_py.django.framework import task_started
+
+def receiver(task_result, **_):
+    if task_result.attempts == 1:
+        raise ValueError("of the receiver")
+
+task_started.connect(receiver)
+""")
+    project.options["retry"] = QUICK_RETRY
+    project.migrate()
+    project.run("tasks.bill.enqueue(7)")
+    worker = project.worker()
+    wait_until(lambda: project.effects() == ["bill 7 0"], what="the second attempt")
+    wait_until(lambda: is_done(nsqd), what="the finished message")
+    assert "attempt 1: ValueError: of the receiver" in worker.log.read_text()
+    assert dead_letters(nsqd) == 0
+
+
 # ---- manage.py check
 
 
