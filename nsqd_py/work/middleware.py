@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _REQUESTS = (Requeue, Drop)  # a handler raises them, and has not failed
 _PLAIN = "around"
 _ASYNC = "around_async"
+UNRAISED = "unraised"
 
 
 class Call:
@@ -56,6 +57,14 @@ class Middleware(Protocol):
     async def around_async(self, message: Message, call: Call) -> None:
         """Run around a coroutine function."""
         await call()
+
+    def unraised(self, error: BaseException, call: Call) -> None:
+        """Take note of an error that no call raises to `around`; `call` has the handler and the messages.
+
+        It is the error of a message that is given up without a call because it came too often, of a thread that is over its time
+        limit and goes on, or of a `Requeue` that is not possible. It runs in any thread, also that of the event loop: it must not
+        wait.
+        """
 
 
 class Within(Middleware):
@@ -111,11 +120,12 @@ def _name_of(middleware: object) -> str:
 
 
 class OnError(Within):
-    """Calls `report(error, call)` for each error of a handler, and for each body that cannot be decoded.
+    """Calls `report(error, call)` for each error of a handler, and for each message that fails in another way.
 
         OnError(lambda error, call: sentry_sdk.capture_exception(error))
 
-    `Requeue` and `Drop` are no errors. A thread that is over its time limit has raised none yet.
+    Those are bodies that cannot be decoded, messages that came too often, and threads over their time limit, which may raise
+    later. `Requeue` and `Drop` are no errors. `report` runs in any thread, also in that of the event loop.
     """
 
     def __init__(self, report: Callable[[BaseException, Call], object]) -> None:
@@ -129,6 +139,10 @@ class OnError(Within):
             if not isinstance(error, _REQUESTS):
                 self._report(error, call)
             raise
+
+    def unraised(self, error: BaseException, call: Call) -> None:
+        """Report an error that no call raises."""
+        self._report(error, call)
 
 
 class OpenTelemetry(Within):
