@@ -150,12 +150,16 @@ class App:
                 once=once,
                 longest_defer_s=self.longest_defer_s,
             )
-            self._refuse_another(handler)
-            self._check_middleware(handler)
-            self.handlers.append(handler)
+            self.add(handler)
             return function
 
         return declare
+
+    def add(self, handler: Handler) -> None:
+        """Declare a handler that was made without the decorator. Raises BadHandler."""
+        self._refuse_another(handler)
+        self._check_middleware(handler)
+        self.handlers.append(handler)
 
     def _refuse_another(self, handler: Handler) -> None:
         """Raise BadHandler if another function has this channel: each would get a part of the messages."""

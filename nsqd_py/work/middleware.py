@@ -48,6 +48,10 @@ class Middleware(Protocol):
     An object of another class needs the methods for the kinds of functions that the app has: a declaration without is refused.
     They run `call` once, see what it raises, and may raise something else. `message` is the first one of a batch; the body
     of a message is as it was published, in its envelope if it has one. Without the call, the message is finished.
+
+    It may have `unraised(error, call)` too, which gets the errors that no call raises: that of a message that is given up without
+    a call because it came too often, of a thread that is over its time limit and goes on, and of a `Requeue` that is not
+    possible. It runs in any thread, also that of the event loop, so it must not wait.
     """
 
     def around(self, message: Message, call: Call) -> None:
@@ -57,14 +61,6 @@ class Middleware(Protocol):
     async def around_async(self, message: Message, call: Call) -> None:
         """Run around a coroutine function."""
         await call()
-
-    def unraised(self, error: BaseException, call: Call) -> None:
-        """Take note of an error that no call raises to `around`; `call` has the handler and the messages.
-
-        It is the error of a message that is given up without a call because it came too often, of a thread that is over its time
-        limit and goes on, or of a `Requeue` that is not possible. It runs in any thread, also that of the event loop: it must not
-        wait.
-        """
 
 
 class Within(Middleware):

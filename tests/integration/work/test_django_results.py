@@ -309,6 +309,19 @@ def test_a_task_waits_for_a_store_that_is_away(nsqd, project, away):
     assert dead_letters(nsqd) == 0
 
 
+def test_a_task_waits_for_the_store_for_longer_and_longer(project):
+    project.options["results"] = "cache"
+    project.migrate()
+    *pauses_s, most_attempts = project.run("""
+from nsqd_py.django.executing import WAITS, store_pause_s
+from nsqd_py.django.queues import worker_app
+
+answer = [*map(store_pause_s, range(1, WAITS + 1)), worker_app("default").handlers[0].most_attempts]
+""")
+    assert pauses_s == [5, 10, 20, 40, *[60] * 16]
+    assert most_attempts == len(pauses_s) + 1  # without `retry`, a task has one attempt
+
+
 def test_a_result_that_cannot_be_saved_is_saved_later(nsqd, project, away):
     result_id = enqueue(project, f"slow.enqueue({str(project.folder / 'gate')!r})")
     worker = project.worker()
