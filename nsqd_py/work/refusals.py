@@ -26,6 +26,8 @@ _REMEDIES = {
     "E_BAD_TOPIC": "give another topic",
     "E_UNAUTHORIZED": "let the auth server permit this to the auth_secret of the app, or give another auth_secret",
 }
+_TLS_ONLY = "TLS required"  # at the end of an E_INVALID
+_TLS_REMEDY = "give tls_v1=True in the options of the app"
 _OTHER_REMEDY = "change the options of the app, or this nsqd"
 
 
@@ -56,6 +58,8 @@ def is_for_good(error: NsqClientError | None) -> bool:
 def refused(whose: str, error: HandshakeFailed | NsqdSaid) -> ConsumerRefused:
     """Return the error that ends a consumer. `whose` names its handler, topic and channel."""
     remedy = _REMEDIES.get(error.code, _OTHER_REMEDY)
+    if _TLS_ONLY in error.reason:
+        remedy = _TLS_REMEDY
     return ConsumerRefused(f"{whose} is refused for good: {error}: {remedy}")
 
 

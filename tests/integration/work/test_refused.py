@@ -10,6 +10,7 @@ import pytest
 from nsqd_py.client import ClientOptions
 from nsqd_py.work import App, ConsumerRefused
 from tests.support.auth_server import EVERYTHING, AuthServer
+from tests.support.certificates import Certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.worker import Worker
 
@@ -108,6 +109,16 @@ def test_run_raises_why_it_was_refused(nsqd: NsqdProcess, is_async: bool) -> Non
 
     app.handler("orders", channel="billing")(bill_async if is_async else bill)
     with pytest.raises(ConsumerRefused, match=r"orders/billing is refused for good.*give auth_secret"):
+        app.run()
+
+
+def test_run_says_that_nsqd_takes_tls_only(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
+    app = App(nsqd_tcp_addresses=address_of(nsqd))
+    app.handler("orders", channel="billing")(take)
+    with pytest.raises(
+        ConsumerRefused, match=r"orders/billing is .*TLS required\): give tls_v1=True in the options"
+    ):
         app.run()
 
 
