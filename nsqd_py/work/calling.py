@@ -37,7 +37,7 @@ from nsqd_py.work.outcomes import (
 )
 from nsqd_py.work.pacing import Pace, TimeLimits
 
-_WITHOUT_TRACE = (
+WITHOUT_TRACE = (
     Undecodable,
     TimeLimitExceeded,
     RequeueRefused,
@@ -394,9 +394,7 @@ class Calls:
                 self._log.warning(_TIMED_OUT if is_connected else _DISCONNECTED, self.handler, message)
 
     def _log_error(self, message: Message, error: BaseException, *, has_trace: bool) -> None:
-        write = (
-            self._log.exception if has_trace and not isinstance(error, _WITHOUT_TRACE) else self._log.error
-        )
+        write = self._log.exception if has_trace and not isinstance(error, WITHOUT_TRACE) else self._log.error
         write("%s failed on %s, attempt %d: %s", self.handler, message, message.attempts, describe(error))
 
     def answer(self, message: Message, body: bytes, outcome: Outcome) -> None:
