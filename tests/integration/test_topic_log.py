@@ -247,9 +247,13 @@ def test_how_far_the_log_of_a_deleted_topic_went(nsqd):
         if count:  # of an empty log, nothing can be missing
             expected.append(f"{headers()['X-Nsq-Epoch']}:{count}")
         nsqd.post("/topic/delete?topic=kept")
+        assert headers()["X-Nsq-Ended"] == ",".join(expected)
+    nsqd.restart(clean=False)  # at once: who has read it may remember it
+    refused = nsqd.http("GET", "/topic/read?topic=kept&seq=0")
+    assert (refused.refusal, refused.headers["X-Nsq-Ended"]) == ("404 TOPIC_NOT_FOUND", ",".join(expected))
     nsqd.create("kept", "c")
     assert headers()["X-Nsq-Ended"] == ",".join(expected)
-    nsqd.restart(clean=False)  # at once: who has read it may remember it
+    nsqd.restart(clean=False)
     assert headers()["X-Nsq-Ended"] == ",".join(expected)
 
 
