@@ -28,7 +28,15 @@ from nsq_spark.source.live_options import (
     offset_in,
     quotas,
 )
-from nsq_spark.source.nsqds import Answers, LiveTopics, Retained, id_before, report_loss, with_retries
+from nsq_spark.source.nsqds import (
+    Answers,
+    LiveTopics,
+    Refused,
+    Retained,
+    id_before,
+    report_loss,
+    with_retries,
+)
 
 _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
@@ -71,6 +79,10 @@ class Planner:
             self.history = History(options.archive, self._owners, options.remembered_at, waits=waits)
         self._columns = columns
         self._there: Answers = {}
+        self._now: Answers = {}  # to the last question
+        self._is_of_all = False
+        self._may_be_gone: set[LogKey] = set()
+        self._gone: set[LogKey] = set()
         self._epochs: dict[tuple[str, int | None], LogKey] = {}
         self._incomplete: set[LogKey] = set()  # archives of these lack messages, as of the last check
 
@@ -88,7 +100,11 @@ class Planner:
                 )
         for log, retained in found.items():
             self._forget_other_names(log, retained)
+        if self.history and not self._now.keys() <= found.keys() | self.topics.silent:
+            self.history.forget()  # of a topic that was deleted since then, too
         self._there |= found
+        self._now = dict(found)
+        self._is_of_all = of_all
         self._know({log: retained.end for log, retained in found.items()})
         return found
 
@@ -333,8 +349,12 @@ class Planner:
             for log in found:
                 del lows[log]
             return {}
+        for log in found.keys() & self.topics.silent:  # its nsqd may know of more messages
+            del lows[log], found[log]
         for log, high in found.items():
             self._check(log, lows[log], high)
+            if log in self._incomplete and log not in there:
+                found[log] = replace(high, count=None)  # it may have more later
         return found
 
     def _archived_up_to(self, log: LogKey, low: Position, there: Answers) -> Position | None:
@@ -352,8 +372,12 @@ class Planner:
         high = retained.first if retained else low
         if retained is None or retained.is_empty:  # all that is elsewhere is older
             high = max(high, self.history.end(log) or high, key=_by_id)
+        deleted = None if retained else self._kept(log)
+        if deleted and deleted.is_empty:
+            high = replace(deleted.end, message_id=high.last_id)
         is_same = low.count is not None and (low.count, low.epoch) == (high.count, high.epoch)
-        return high if low.is_before(high) and not is_same else None
+        has_some = low.is_before(high) or (low.count is not None and high.count is not None)
+        return high if has_some and not is_same else None
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
         """Report messages between two positions that the archive does not have, after listing new files."""
@@ -368,11 +392,35 @@ class Planner:
 
     def _missing(self, log: LogKey, low: Position, high: Position) -> int:
         """Return how many messages between two positions the archive lacks, or may lack."""
-        return self._archive.missing(log, low, high, self._there.get(log), partial(self._position_at, log))
+        return self._archive.missing(log, low, high, self._kept(log), partial(self._position_at, log))
+
+    def _kept(self, log: LogKey) -> Retained | None:
+        """Return what a log keeps, or its end if it was deleted; None if it is gone, or if its nsqd does not answer, which is one
+        of the silent ones then. Raises ArchiveError where all nsqds must answer.
+        """
+        if log in self._now or log in self._gone:
+            return self._now.get(log)
+        if log in self.topics.silent:
+            return self._there.get(log)
+        question = partial(self.topics.unlisted, log)
+        try:
+            retained = with_retries(question, self.options.give_up_after_s) if self._is_of_all else question()
+        except ArchiveError as error:
+            if log in self._may_be_gone:
+                self._gone.add(log)
+            elif self._is_of_all or isinstance(error, Refused):
+                raise
+            else:
+                _log.warning("%s", error)
+                self.topics.silent.add(log)
+            return None
+        if retained:
+            self._now[log] = retained
+        return retained
 
     def _position_at(self, log: LogKey, message_id: int) -> Position | None:
         """Return the position behind a message; None if the log does not keep that message."""
-        retained = self._there.get(log)
+        retained = self._kept(log)
         if retained is None or log in self.topics.silent:
             return None
         if retained.is_empty or message_id <= retained.first.last_id:
@@ -404,11 +452,16 @@ class Planner:
                 log = self._log_with(name.topic, part)
             if log is None and failures:
                 raise failures[0]
-            if log is None and not self.options.gone & {name.nsqd, "*"}:
+            may_be_gone = bool(self.options.gone & {name.nsqd, "*"})
+            if log is None and not may_be_gone:
                 raise ArchiveError(
                     f"nsq: the archive has messages of topic {name.topic} of nsqd {name.nsqd}, which is not there; if it will "
                     "not return, name it in the option goneNsqds"
                 )
+            if log is None:
+                self._gone.add(name)
+            elif may_be_gone:
+                self._may_be_gone.add(log)
             found[name, part.epoch] = log or name
         return found
 
@@ -451,7 +504,7 @@ class Planner:
             log = self._now_named(log, high)
             archived = None if self._is_waited_for(log, low, high) else self._archived_up_to(log, low, there)
             if archived is not None:
-                archived = min(archived, high, key=_by_id)
+                archived = min(high, archived, key=_by_id)
                 self._check(log, low, archived)
                 bounds[log] = low.last_id, archived.last_id
                 low = archived
@@ -470,9 +523,12 @@ class Planner:
 
     def _is_waited_for(self, log: LogKey, low: Position, high: Position) -> bool:
         """True if an nsqd that does not answer has messages which the archive lacks: the task waits for it."""
+        if self.history is None:
+            return False
+        self._kept(log)
         if log not in self.topics.silent or high.count is None:
             return False
-        end = self.history.end(log) if self.history else None
+        end = self.history.end(log)
         return end is None or end.is_before(high) or bool(self._missing(log, low, high))
 
     def archived(self, log: LogKey, low: Position, high: Position) -> list[InputPartition]:
