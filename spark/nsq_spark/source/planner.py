@@ -85,6 +85,7 @@ class Planner:
         self._gone: set[LogKey] = set()
         self._epochs: dict[tuple[str, int | None], LogKey] = {}
         self._incomplete: set[LogKey] = set()  # archives of these lack messages, as of the last check
+        self._reported: dict[LogKey, tuple[Position, int]] = {}  # with failOnDataLoss=false, each loss once
 
     def retained(self, known: Positions | None = None, *, of_all: bool) -> Answers:
         """Return what each log keeps; see `LiveTopics.retained`."""
@@ -353,8 +354,8 @@ class Planner:
             del lows[log], found[log]
         for log, high in found.items():
             self._check(log, lows[log], high)
-            if log in self._incomplete and log not in there:
-                found[log] = replace(high, count=None)  # it may have more later
+            if log not in there:
+                found[log] = replace(high, count=None)  # a file may have more of it later
         return found
 
     def _archived_up_to(self, log: LogKey, low: Position, there: Answers) -> Position | None:
@@ -372,11 +373,12 @@ class Planner:
         high = retained.first if retained else low
         if retained is None or retained.is_empty:  # all that is elsewhere is older
             high = max(high, self.history.end(log) or high, key=_by_id)
+        has_some = low.is_before(high)
         deleted = None if retained else self._kept(log)
         if deleted and deleted.is_empty:
             high = replace(deleted.end, message_id=high.last_id)
+            has_some |= low.count is not None
         is_same = low.count is not None and (low.count, low.epoch) == (high.count, high.epoch)
-        has_some = low.is_before(high) or (low.count is not None and high.count is not None)
         return high if has_some and not is_same else None
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
@@ -388,7 +390,9 @@ class Planner:
                 return
             self._archive.forget()
         self._incomplete.add(log)
-        report_loss(self.options, log, low, lost)
+        if self._reported.get(log) != (low, lost):
+            report_loss(self.options, log, low, lost)
+            self._reported[log] = low, lost
 
     def _missing(self, log: LogKey, low: Position, high: Position) -> int:
         """Return how many messages between two positions the archive lacks, or may lack."""
@@ -503,7 +507,7 @@ class Planner:
                 continue
             log = self._now_named(log, high)
             archived = None if self._is_waited_for(log, low, high) else self._archived_up_to(log, low, there)
-            if archived is not None:
+            if archived is not None and low.is_before(archived):
                 archived = min(high, archived, key=_by_id)
                 self._check(log, low, archived)
                 bounds[log] = low.last_id, archived.last_id
