@@ -467,6 +467,10 @@ class Planner:
             elif may_be_gone:
                 self._may_be_gone.add(log)
             found[name, part.epoch] = log or name
+        for name in self._gone & {name for name, epoch in found if epoch is None}:
+            others = {log for (other, _), log in found.items() if other == name} - {name}
+            if len(others) == 1:  # files that no manifest describes have messages of the same nsqd
+                (found[name, None],) = others
         return found
 
     def _log_of_epoch(self, topic: str, epoch: int | None) -> LogKey | None:
@@ -480,8 +484,8 @@ class Planner:
 
     def _log_with(self, topic: str, part: NsqdPart) -> LogKey | None:
         """Return the log that has a message, under whatever name the archive knows its nsqd."""
-        for log in self._there:
-            if log.topic == topic:
+        for log, retained in list(self._now.items()):
+            if log.topic == topic and not retained.is_empty:
                 before = self.topics.read(log, id=part.last_id - 1)
                 if not before.is_empty and before.first.message_id == part.last_id - 1:
                     return log
