@@ -71,7 +71,11 @@ def read_topic(request: Request[Broker]) -> Reply:
     )
     headers += ended
     if ids_rise:
-        headers += f"X-Nsq-Before-Id: {retained.before_id:016x}\r\nX-Nsq-End-Id: {log.used_id:016x}\r\n"
+        headers += (
+            f"X-Nsq-Before-Id: {retained.before_id:016x}\r\n"
+            f"X-Nsq-End-Id: {log.used_id:016x}\r\n"
+            f"X-Nsq-Earliest-Id: {log.earliest_id:016x}\r\n"
+        )
     return Reply(200, headers, retained.encode(), "application/octet-stream")
 
 

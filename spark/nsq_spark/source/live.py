@@ -156,7 +156,7 @@ def read_range(part: TopicPartition) -> Rows:
             yield from _not_retained(part, position, high, is_another=True)
             return
         # Nothing in between was dropped.
-        if position.count is None and retained.first.seq > retained.earliest_seq:
+        if position.count is None and retained.has_all_behind(position.last_id):
             position = retained.first
         seq, end_seq = position.seq, high.seq
         if retained.earliest_seq > seq:  # it was dropped since it was planned

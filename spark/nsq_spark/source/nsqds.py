@@ -70,6 +70,7 @@ class Retained(NamedTuple):
     next_seq      to ask for next
     earliest_seq  retained of the topic
     ended         epochs of the logs of this name that were deleted, and how many messages each had
+    earliest_id   before the earliest message that is retained; 0 if none was dropped, None if it is not known
     """
 
     data: bytes
@@ -78,6 +79,12 @@ class Retained(NamedTuple):
     next_seq: int
     earliest_seq: int
     ended: tuple[Span, ...] = ()
+    earliest_id: int | None = None
+
+    def has_all_behind(self, message_id: int) -> bool:
+        """True if the log had the message with the id that was asked for, or one before it, and dropped none behind it."""
+        is_last_dropped = bool(self.earliest_id) and message_id >= (self.earliest_id or 0)
+        return is_last_dropped or self.first.seq > self.earliest_seq
 
     @property
     def is_empty(self) -> bool:
@@ -109,7 +116,16 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **start: in
             Position(number(f"{name}-Id", 16) if has_ids else None, number(f"{seq}-Seq"), number("Epoch"))
             for name, seq in (("Before", "First"), ("End", "End"))
         )
-        return Retained(body, first, end, number("Next-Seq"), number("Earliest-Seq"), _ended_in(headers))
+        earliest_id = headers.get("X-Nsq-Earliest-Id")
+        return Retained(
+            body,
+            first,
+            end,
+            number("Next-Seq"),
+            number("Earliest-Seq"),
+            _ended_in(headers),
+            int(earliest_id, 16) if earliest_id else None,
+        )
     except (NoPath, ValueError):
         raise Refused(
             f"nsq: {nsqd} hands out no kept messages (/topic/read), which only the nsqd of nsqd-py does: archive topics of Go's "
@@ -414,9 +430,10 @@ class LiveTopics:
                 f"nsq: option {option}: {log.nsqd} has numbers of topic {log.topic} up to {end}, not {number}"
             )
         answer = self.read(log, **one)
-        if self._options.archive is None or "seq" in one or answer.first.seq > answer.earliest_seq:
+        if self._options.archive is None or "seq" in one:
             return answer.first
-        return Position(one["id"] if "id" in one else id_before(one["time"]), None, None)
+        before = one["id"] if "id" in one else id_before(one["time"])
+        return answer.first if answer.has_all_behind(before) else Position(before, None, None)
 
     def check_named(self, option: str, offset: Offset, there: Answers) -> None:
         """Raise ArchiveError if the JSON of an option names other logs than there are."""

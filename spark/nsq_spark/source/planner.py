@@ -178,7 +178,7 @@ class Planner:
         Raises LostMessages.
         """
         answer = self.topics.read(log, id=message_id)
-        is_kept = answer.first.seq > answer.earliest_seq or message_id == answer.end.last_id
+        is_kept = answer.has_all_behind(message_id) or message_id == answer.end.last_id
         if not is_kept:
             before = Position(message_id, None, answer.end.epoch)
             report_loss(self.options, log, before, answer.earliest_seq, is_most=True)
@@ -368,7 +368,7 @@ class Planner:
         retained = there.get(log)
         if retained and low.count is None:
             there[log] = retained = self.topics.read(log, id=low.last_id)
-            if retained.first.seq > retained.earliest_seq:
+            if retained.has_all_behind(low.last_id):
                 return None
         high = retained.first if retained else low
         if retained is None or retained.is_empty:  # all that is elsewhere is older
