@@ -122,7 +122,10 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         if start == end:
             return []
         last = TopicOffset.of_json(end)
-        there = self._plan.retained(last.ends, of_all=False) if self._plan.history else {}
+        there = {}
+        # Nsqds may have other addresses than when another process planned the batch.
+        if self._plan.history or not self._plan.has_asked:
+            there = self._plan.retained(last.ends, of_all=False)
         return self._plan.partitions(TopicOffset.of_json(start), last, there)
 
 

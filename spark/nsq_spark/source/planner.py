@@ -87,6 +87,11 @@ class Planner:
         self._incomplete: set[LogKey] = set()  # archives of these lack messages, as of the last check
         self._reported: dict[LogKey, tuple[Position, int]] = {}  # with failOnDataLoss=false, each loss once
 
+    @property
+    def has_asked(self) -> bool:
+        """True if nsqds have said which logs they have."""
+        return bool(self._there)
+
     def retained(self, known: Positions | None = None, *, of_all: bool) -> Answers:
         """Return what each log keeps; see `LiveTopics.retained`."""
         found = self.topics.retained(known or {}, of_all=of_all)
@@ -501,7 +506,7 @@ class Planner:
     # ---- what tasks read
 
     def partitions(self, start: TopicOffset, end: TopicOffset, there: Answers) -> list[InputPartition]:
-        """Return what a batch reads; `there` has the logs of nsqds that answer, if there is an archive."""
+        """Return what a batch reads; `there` has the logs of nsqds that answer. It is needed if there is an archive."""
         self._know(end.ends)
         bounds: dict[LogKey, Span] = {}
         ranges: dict[LogKey, tuple[Position, Position]] = {}
@@ -516,7 +521,7 @@ class Planner:
                 self._check(log, low, archived)
                 bounds[log] = low.last_id, archived.last_id
                 low = archived
-            elif low.count is None and log in there:
+            elif self.history and low.count is None and log in there:
                 low = there[log].first
             if low.is_before(high):
                 ranges[log] = low, high
