@@ -149,6 +149,25 @@ def test_a_stream_on_a_log_that_is_deleted_before_it_is_archived(make_nsqd: Make
         assert followed(one, end)[0] == list(range(50, 100))
 
 
+@pytest.mark.parametrize("begins", ["earliest", "latest"])
+def test_a_topic_that_an_nsqd_had_while_the_stream_did_not_run(
+    make_nsqd: MakeNsqd, place: Place, begins: str
+) -> None:
+    """It is in the archive only. `latest` does not say whether the stream began before it was there."""
+    first, second = make_nsqd("--retention-time=1h"), make_nsqd("--retention-time=1h")
+    publish(first, range(10))
+    one = place.reader(first, second, startingOffsets=begins)
+    found, end = followed(one, one.initialOffset())
+    publish(second, range(100, 150))
+    place.archive(second)
+    second.post(f"/topic/delete?topic={TOPIC}")
+    publish(first, range(10, 20))
+    again = place.reader(first, second, startingOffsets=begins)
+    more, end = followed(again, end, 15)
+    expected = {"earliest": [*range(20), *range(100, 150)], "latest": list(range(10, 20))}
+    assert sorted(found + more) == expected[begins]
+
+
 def test_a_batch_that_was_planned_before_its_topic_was_deleted(make_nsqd: MakeNsqd, place: Place) -> None:
     nsqd = make_nsqd("--retention-time=1h")
     with two_archiving(nsqd, place) as (first, second):

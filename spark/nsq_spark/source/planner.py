@@ -41,6 +41,10 @@ from nsq_spark.source.nsqds import (
 _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
 _by_id_and_number = attrgetter("last_id", "seq")
+_UNREAD = (
+    "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name: it does "
+    "not read them"
+)
 _BEGINS_LATER = (
     "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
 )
@@ -83,6 +87,7 @@ class Planner:
         self._is_of_all = False
         self._may_be_gone: set[LogKey] = set()
         self._gone: set[LogKey] = set()
+        self._unread: set[LogKey] = set()
         self._epochs: dict[tuple[str, int | None], LogKey] = {}
         self._incomplete: set[LogKey] = set()  # archives of these lack messages, as of the last check
         self._reported: dict[LogKey, tuple[Position, int]] = {}  # with failOnDataLoss=false, each loss once
@@ -303,15 +308,36 @@ class Planner:
             elif is_cut:
                 report_loss(self.options, log, low, 0, is_another=True)
                 found[log] = replace(low, count=retained.end.count)
+        return self._begins_of_deleted(before, there) | found
+
+    def _begins_of_deleted(self, before: TopicOffset, there: Answers) -> Positions:
+        """Return where logs begin that the query has not read, and that are in the archive only: nsqds had the topic for a time."""
+        if self.history is None or self.options.start == LATEST:
+            return {}
+        try:
+            logs = self.history.logs()
+        except ArchiveError as error:  # the other logs may not need it
+            _log.warning("%s", error)
+            return {}
+        found: Positions = {}
+        for log in logs.keys() - before.ends.keys() - there.keys():
+            kept = self._kept(log)
+            if kept and kept.is_empty and self._left(before, log, kept) is None:
+                first = logs[log][0].beginning
+                found[log] = max(first, _at_time(self.options.start, first), key=_by_id)
+            elif log in self._gone and log not in self._unread:
+                _log.warning(_UNREAD, log.topic, log.nsqd)
+                self._unread.add(log)
         return found
 
     def _left(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position | None:
         """Return where the query left a log, under whatever name of its nsqd; None if it has not read it."""
         own = before.ends.get(log)
+        epochs = {retained.end.epoch, *dict(retained.ended)}
         found = [
             position
             for other, position in before.ends.items()
-            if other.topic == log.topic and position.epoch == retained.end.epoch
+            if other.topic == log.topic and position.epoch in epochs
         ]
         if found and own is not None and own.epoch is None:
             found.append(own)
