@@ -42,8 +42,8 @@ _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
 _by_id_and_number = attrgetter("last_id", "seq")
 _UNREAD = (
-    "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name: it does "
-    "not read them"
+    "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name: it "
+    "does not read them"
 )
 _BEGINS_LATER = (
     "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
@@ -311,7 +311,7 @@ class Planner:
         return self._begins_of_deleted(before, there) | found
 
     def _begins_of_deleted(self, before: TopicOffset, there: Answers) -> Positions:
-        """Return where logs begin that the query has not read, and that are in the archive only: nsqds had the topic for a time."""
+        """Return where logs begin that the query has not read, and that only the archive has: nsqds had the topic for a time."""
         if self.history is None or self.options.start == LATEST:
             return {}
         try:

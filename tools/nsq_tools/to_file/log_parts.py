@@ -1,7 +1,7 @@
 """The messages of each nsqd in a file: their ids, and their position in the log of the nsqd.
 
 Whoever reads an archive and the logs behind it then knows, without reading the file, which messages it has, and whether
-some are missing between two files.
+some are missing between two files, or behind the last one.
 """
 
 from __future__ import annotations
