@@ -67,6 +67,7 @@ class World:
         self.last_id = 0
         self.down: set[str] = set()
         self.gone: set[str] = set()
+        self.notes_ends = True  # of logs, in the manifest
         self.published: list[int] = []
         self.files: dict[Path, list[Message]] = {}
 
@@ -101,7 +102,7 @@ class World:
             part = LogPart(f"{nsqd}:4150")
             part.add([b"%016x" % one for one in ids])
             part.epoch, part.first_seq = log.epoch, log.ids.index(min(ids))
-            if nsqd not in self.gone:
+            if self.notes_ends and nsqd not in self.gone:
                 part.end_id, part.end_seq = f"{max(log.ids):016x}", len(log.ids)
             parts.append(part)
             messages.append([Message(b"%d" % one, id=f"{one:016x}", nsqd=part.nsqd) for one in ids])
@@ -398,6 +399,11 @@ class SharedStreams(Streams):
         self.finish_all()
         super().teardown()
 
+    @initialize(notes_ends=st.booleans())
+    def begin_to_archive(self, notes_ends: bool) -> None:
+        """An earlier nsq-to-file does not note how far logs went; nsqds remember that of deleted topics."""
+        self.world.notes_ends = notes_ends
+
     @rule(nsqd=st.sampled_from(NSQDS), shares=SHARES, most=st.integers(1, 12))
     def share_between_plan_and_reading(self, nsqd: str, shares: list[bool], most: int) -> None:
         self.publish(nsqd, len(shares))
@@ -429,11 +435,13 @@ class SharedStreams(Streams):
         """Of a topic that is deleted, a part of the messages may be in a file that is not finished."""
         if not self.is_known(nsqd):
             return
-        self.share(nsqd, shares)
         self.archive_rest(nsqd)
+        self.publish(nsqd, len(shares))
+        self.share(nsqd, shares)
         self.world.delete(nsqd)
         self.step(most)
 
+    @precondition(lambda self: self.world.notes_ends)
     @rule(nsqd=st.sampled_from(NSQDS), shares=SHARES, most=st.one_of(st.none(), st.integers(1, 12)))
     def remove(self, nsqd: str, shares: list[bool], most: int | None) -> None:
         """All nsq-to-files but one finish their files before the nsqd is removed, and know how many messages there were."""
