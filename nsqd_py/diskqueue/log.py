@@ -136,12 +136,22 @@ class TopicLog:
     @property
     def earliest_seq(self) -> int:
         """The number from which on the log has all published messages, without sparse files."""
-        earliest = self.next_seq
+        file = self._earliest_file()
+        return file.first_seq if file else self.next_seq
+
+    @property
+    def earliest_id(self) -> int:
+        """The highest id before the message `earliest_seq`, in a log whose ids rise."""
+        file = self._earliest_file()
+        return file.header.used_id if file else self.used_id
+
+    def _earliest_file(self) -> LogFile | None:
+        found = None
         for file in reversed(self.files):
             if not file.is_whole:
                 break
-            earliest = file.first_seq
-        return earliest
+            found = file
+        return found
 
     def seq_at(self, timestamp_ns: int, low: int = 0) -> int:
         """Return the number of the first message from `low` on that was published then or later; else `next_seq`.
