@@ -185,7 +185,8 @@ class StoreImage:
                 f"{obj.name} is of the epoch {obj.epoch}, which ended before: a store of another nsqd?"
             )
         is_other = self.epoch and (obj.epoch != self.epoch or obj.writer != self._writer)
-        if not self.epoch and self._first_number > 1 and not obj.is_base:
+        is_first = not self.epoch and not self._is_broken
+        if is_first and self._first_number > 1 and not obj.is_base:
             raise BadObject(f"{obj.name} is not the base that {HEAD_NAME} says it is")
         if is_other and (obj.epoch == self.epoch or not obj.is_takeover):
             raise BadObject(f"{obj.name} is of another writer than the round before, and no takeover")

@@ -28,7 +28,6 @@ from typing import Any
 
 from nsqd_py.broker.state_files import read_checked, write_checked
 from nsqd_py.errors import NsqdError
-from nsqd_py.store import rounds
 from nsqd_py.store.image import OnDamage, StoreImage, read_rounds, take_round
 from nsqd_py.store.layout import (
     FILES,
@@ -188,8 +187,8 @@ class _Takeover:
         while True:
             last = self._last_listed()
             self._read()
-            if self.image.next_number <= last:
-                self._miss(last)
+            if self.image.next_number <= max(last, self.head.base):
+                self._miss()
             elif self._create():
                 return self.image
 
@@ -204,20 +203,18 @@ class _Takeover:
             if self.on_damage is None:
                 take_round(self.image, number, data, None)
             else:
-                take_round(self.image, number, data, partial(self._put_aside, data))
+                take_round(self.image, number, data, partial(self._put_aside, number, data))
 
-    def _put_aside(self, data: bytes, error: BadObject) -> None:
+    def _put_aside(self, number: int, data: bytes, error: BadObject) -> None:
         assert self.on_damage is not None
         with suppress(Exists):
-            self.objects.create(aside_name(round_name(self.image.next_number), self.head.writer), data)
+            self.objects.create(aside_name(round_name(number), self.head.writer), data)
         self.on_damage(error)
 
-    def _miss(self, last: int) -> None:
-        """Leave out a round that was deleted, since there are later ones. Raises BadObject if the caller accepts no damage."""
+    def _miss(self) -> None:
+        """Leave out a round that was there. Raises BadObject if the caller accepts no damage."""
         _check_head(self.objects, self.head.writer)  # else a later owner has deleted it
-        error = BadObject(
-            f"{round_name(self.image.next_number)} is missing, although {round_name(last)} is there"
-        )
+        error = BadObject(f"{round_name(self.image.next_number)} is missing: it was deleted or lost")
         if self.on_damage is None:
             raise error
         self.on_damage(error)
