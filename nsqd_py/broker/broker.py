@@ -15,7 +15,15 @@ from gevent.event import Event
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.losses import Losses
-from nsqd_py.broker.services import Addition, BrokerServices, ChangeListener, Lookups, Ports, Replication, Topic
+from nsqd_py.broker.services import (
+    Addition,
+    BrokerServices,
+    ChangeListener,
+    Lookups,
+    Ports,
+    Replication,
+    Topic,
+)
 from nsqd_py.broker.state_files import CleanStop, MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics

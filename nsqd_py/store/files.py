@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from google_crc32c import extend
 
@@ -19,9 +20,16 @@ from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.journals.ranges import SeqRanges
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, Damaged, Incomplete, decode_header
+from nsqd_py.diskqueue.records import (
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    Damaged,
+    Incomplete,
+    decode_header,
+)
 from nsqd_py.feed.pieces import CHECKED_BYTES, OfferedFile, OfferedLog
 from nsqd_py.runtime.private_files import open_file
+from nsqd_py.server.options import NsqdOptions
 from nsqd_py.store.layout import StoredFile
 
 # A file that grows goes up as an object at a base if at least this much of it is only in rounds.
@@ -83,6 +91,40 @@ def _first_in(front: bytes) -> tuple[int, int]:
     except (Damaged, Incomplete):
         return 0, 0
     return record.base_id, record.timestamp_ns
+
+
+class Original(NamedTuple):
+    """What the store has of a log file that compaction has replaced.
+
+    file         under its first number, if there is one
+    is_complete  True if sealed files have all messages of the new version, which so need not be stored
+    """
+
+    file: StoredFile | None
+    is_complete: bool
+
+
+class Retention(NamedTuple):
+    """How long, and how much, the store keeps of a topic after all channels have finished it; 0 turns a rule off."""
+
+    time_ns: int
+    size_bytes: int
+
+    def __bool__(self) -> bool:
+        return bool(self.time_ns or self.size_bytes)
+
+    @classmethod
+    def of(cls, options: NsqdOptions, topic: str) -> Retention:
+        """Return that of a topic: not less than nsqd itself keeps."""
+        return cls(
+            max(options.retention_time_ns.of(topic), options.store_retention_time_ns.of(topic)),
+            max(options.retention_bytes.of(topic), options.store_retention_bytes.of(topic)),
+        )
+
+    def keeps(self, file: StoredFile, newer_bytes: int, now_ns: int) -> bool:
+        """True if the file must stay; `newer_bytes` are those of the newer files."""
+        is_young = self.time_ns > 0 and file.last_ns + self.time_ns > now_ns
+        return is_young or newer_bytes < self.size_bytes
 
 
 @dataclass(slots=True)
@@ -158,6 +200,34 @@ class StoredFiles:
             del log.files[file.first_seq]
             self.size_bytes -= file.size_bytes
 
+    def forget_replaced(self, topic: Topic) -> list[StoredFile]:
+        """Return the stored files that are older versions of nsqd's, and have not all of their messages; forget them."""
+        mine = self._logs.get(topic.name)
+        if topic.log is None or mine is None or mine.log is not topic.log:
+            return []
+        sealed = mine.sealed()
+        found = []
+        for file in topic.log.files:
+            stored = mine.files.get(file.first_seq)
+            is_other = stored is not None and stored.salt != file.salt
+            if stored is not None and is_other and not sealed.covers(file.first_seq, file.end_seq):
+                self.remove(stored)
+                found.append(stored)
+        return found
+
+    def original_of(self, topic: str, name: str) -> Original:
+        """Return what the store has of a log file of nsqd that was replaced: what to do with its new version."""
+        mine = self._logs.get(topic)
+        log = mine.log if mine is not None else None
+        local = (
+            next((file for file in log.files if file.path.name == name), None) if log is not None else None
+        )
+        if mine is None or local is None:
+            return Original(None, is_complete=False)
+        stored = mine.files.get(local.first_seq)
+        is_complete = mine.sealed().covers(local.first_seq, local.end_seq)
+        return Original(stored, is_complete=is_complete)
+
     def forget_others(self, topic: str, log: TopicLog | None) -> list[StoredFile]:
         """Return the files of a topic that were of another log than this one, and forget them; None is a deleted topic.
 
@@ -205,10 +275,33 @@ class StoredFiles:
                 topic, log, file, file.end_offset, file.end_seq, last_id, file.newest_ns, is_sealed
             )
             new_bytes = file.end_offset - mine.end_of(file, sealed)
-            if is_base and new_bytes >= PREFIX_BYTES:
+            if (
+                is_base
+                and new_bytes >= PREFIX_BYTES
+                or is_retained
+                and is_sealed
+                and file.is_whole
+                and not mine.has_sealed(file)
+            ):
                 yield upload
-            elif is_retained and is_sealed and file.is_whole and not mine.has_sealed(file):
-                yield upload
+
+    def unneeded(self, topic: Topic, retention: Retention, now_ns: int) -> list[StoredFile]:
+        """Return the files that may go: sealed, finished by all channels, gone from nsqd's disk, and not retained."""
+        log = topic.log
+        mine = self._logs.get(topic.name)
+        if log is None or topic.is_closed or mine is None or mine.log is not log:
+            return []
+        local = {file.first_seq for file in log.files}
+        newer_bytes = 0
+        found: list[StoredFile] = []
+        for first_seq in sorted(mine.files, reverse=True):
+            file = mine.files[first_seq]
+            is_free = file.is_sealed and first_seq not in local
+            is_retained = retention.keeps(file, newer_bytes, now_ns)
+            if is_free and not is_retained and not topic.is_needed(first_seq, file.end_seq):
+                found.append(file)
+            newer_bytes += file.size_bytes
+        return found
 
     def is_stored(self, topic: str, file: LogFile) -> bool:
         """True if the store has all messages of a sealed file of nsqd's log, so that this may go."""
