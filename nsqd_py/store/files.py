@@ -152,7 +152,7 @@ class _Log:
         stored = self.files.get(file.first_seq)
         if stored is not None and stored.salt == file.salt:
             return stored.size_bytes
-        is_covered = sealed.covers(file.first_seq, file.end_seq)
+        is_covered = not file.is_whole and sealed.covers(file.first_seq, file.end_seq)
         return file.end_offset if is_covered else 0
 
     def has_sealed(self, file: LogFile) -> bool:

@@ -21,10 +21,10 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
-from nsqd_py.feed.pieces import Begin, Commit, Piece, TopicListing
+from nsqd_py.feed.pieces import Begin, Commit, Piece, TopicListing, Write
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.store.files import Retention, StoredFiles, Upload
+from nsqd_py.store.files import Original, Retention, StoredFiles, Upload
 from nsqd_py.store.layout import BadObject, StoredFile
 from nsqd_py.store.objects import Objects, StoreError, StoreRefused
 from nsqd_py.store.ownership import Owner, Superseded
@@ -50,6 +50,10 @@ _MOST_WAITS = 20
 _JOURNAL_S = 0.01
 _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
+
+
+class _NotCovered(Exception):
+    """A sparse file has got messages that no stored file has, although its first ones were not sent: begin a base."""
 
 
 class Lag(NamedTuple):
@@ -128,6 +132,9 @@ class StoreStream:
     _removed: list[StoredFile] = field(default_factory=list)
     _dropped: list[StoredFile] = field(default_factory=list)  # that no round names, and that can be deleted
     _prepared: list[tuple[Upload, StoredFile]] = field(default_factory=list)  # that the next base names
+    _covered: set[str] = field(
+        default_factory=set
+    )  # names of sparse files that are not sent: the store has the originals
     _greenlet: Any = None
     _file_greenlet: Any = None
     _is_preparing: bool = False
@@ -190,6 +197,8 @@ class StoreStream:
                 while not self._is_base_ready():
                     self._wait_until_due()
                     self._put_round()
+            except _NotCovered:
+                continue
             except (Superseded, BadObject) as error:
                 self._leave_feed()
                 self._on_superseded(error)
@@ -289,6 +298,7 @@ class StoreStream:
         self._broker.listen(feed)
         self._feed = feed
         self._stored = Stored()
+        self._covered.clear()
         self._is_preparing = False
         self.round_count = 0
         self.round_bytes = 0
@@ -367,6 +377,9 @@ class StoreStream:
                 yield piece_frame(self._with_stored_ends(piece))
             elif isinstance(piece, Begin) and parse_log_file_name(piece.name) is not None:
                 yield from self._replaced(piece, pieces)
+            elif isinstance(piece, Write) and piece.name in self._covered:
+                if not self._original_of(piece.name).is_complete:
+                    raise _NotCovered
             else:
                 yield piece_frame(piece)
 
@@ -384,14 +397,24 @@ class StoreStream:
     def _with_stored_ends(self, listing: TopicListing) -> TopicListing:
         """Return the list with offsets that are the ends of stored files; others are covered by their originals."""
         ends = {file.local_name: file.size_bytes for file in self.files.of_topic(listing.topic)}
-        offsets = {name: offset if ends.get(name) == offset else 0 for name, offset in listing.files.items()}
+        offsets = dict(listing.files)
+        for name, offset in listing.files.items():
+            if offset and ends.get(name) != offset:
+                offsets[name] = 0
+                self._covered.add(name)
         return replace(listing, files=offsets)
+
+    def _original_of(self, name: str) -> Original:
+        topic_name, _ = parse_log_file_name(name) or ("", 0)
+        return self.files.original_of(topic_name, name)
 
     def _replaced(self, begin: Begin, pieces: Iterator[Piece]) -> Iterator[bytes]:
         """Yield the new version of a log file; nothing, if stored files have all of its messages."""
-        topic_name, _ = parse_log_file_name(begin.name) or ("", 0)
-        original = self.files.original_of(topic_name, begin.name)
-        if not original.is_complete:
+        original = self._original_of(begin.name)
+        self._covered.discard(begin.name)
+        if original.is_complete:
+            self._covered.add(begin.name)
+        else:
             if original.file is not None:
                 self.files.remove(original.file)
                 yield self._removing([original.file])
