@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from nsqd_py.diskqueue.history import History
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.errors import HttpError, Invalid, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -72,6 +73,19 @@ class Lookups(Protocol):
 
     def close(self) -> None:
         """Unregister this nsqd. Blocks this greenlet."""
+
+
+class Store(Protocol):
+    """The stored files of all logs, beyond those on the disk.
+
+    threadpool  threads that read them, which may take long
+    """
+
+    @property
+    def threadpool(self) -> Any: ...
+
+    def history_of(self, topic_name: str) -> History:
+        """Return the stored files of a log, also of a new one, which has none."""
 
 
 class ChangeListener(Protocol):
