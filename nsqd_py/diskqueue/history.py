@@ -31,29 +31,31 @@ _MOST_ENDS = 64
 _first_seq_of = attrgetter("first_seq")
 
 
-class StoredSegment(NamedTuple):
+class StoredSegment(Protocol):
     """A stored log file: messages with the numbers first_seq..end_seq (not included).
 
-    name       unique, also among those that it replaces
-    first_id   of its first message
-    last_id    the highest id in it
-    first_ns   timestamp of its first message
-    last_ns    the latest timestamp in it
-    is_whole   as of a `LogFile`: it has all published messages of its range
-    is_sealed  False if the log file has grown since
+    name      unique, also among those that it replaces
+    last_id   the highest id in it
+    last_ns   the latest timestamp in it
+    is_whole  as of a `LogFile`: it has all published messages of its range
     """
 
-    name: str
-    first_seq: int
-    end_seq: int
-    size_bytes: int
-    salt: int
-    first_id: int
-    last_id: int
-    first_ns: int
-    last_ns: int
-    is_whole: bool = True
-    is_sealed: bool = True
+    @property
+    def name(self) -> str: ...
+    @property
+    def first_seq(self) -> int: ...
+    @property
+    def end_seq(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def salt(self) -> int: ...
+    @property
+    def last_id(self) -> int: ...
+    @property
+    def last_ns(self) -> int: ...
+    @property
+    def is_whole(self) -> bool: ...
 
 
 class History(Protocol):
@@ -62,11 +64,14 @@ class History(Protocol):
     def segments(self) -> Sequence[StoredSegment]:
         """Return the files, by rising first and last numbers. The sequence is replaced when it changes, and not changed."""
 
-    def read_at(self, segment: StoredSegment, offset: int, size: int) -> bytes:
-        """Return exactly these bytes of a file. Blocks; threads call it. Raises OSError, which says what the store said."""
+    def read_at(self, name: str, size_bytes: int, offset: int, size: int) -> bytes:
+        """Return exactly these bytes of the file of this name and size.
+
+        Blocks; threads call it. Raises OSError, which says what the store said.
+        """
 
 
-ReadStored = Callable[[StoredSegment, int, int], bytes]
+ReadStored = Callable[[str, int, int, int], bytes]
 InThread = Callable[[Callable[[], None]], None]
 
 
@@ -81,20 +86,9 @@ class _RecordStart(NamedTuple):
 class HistoryFile:
     """A stored file for readers. Its methods block, unless they say otherwise, and raise OSError. Threads may share it."""
 
-    __slots__ = (
-        "_ends",
-        "_read_at",
-        "_starts",
-        "end_offset",
-        "end_seq",
-        "first_seq",
-        "name",
-        "salt",
-        "segment",
-    )
+    __slots__ = ("_ends", "_read_at", "_starts", "end_offset", "end_seq", "first_seq", "name", "salt")
 
     def __init__(self, segment: StoredSegment, read_at: ReadStored) -> None:
-        self.segment = segment
         self.name = segment.name
         self.first_seq = segment.first_seq
         self.end_seq = segment.end_seq
@@ -107,7 +101,7 @@ class HistoryFile:
     def read(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes, none behind the last record."""
         size = min(size, self.end_offset - offset)
-        return self._read_at(self.segment, offset, size) if size > 0 else b""
+        return self._read_at(self.name, self.end_offset, offset, size) if size > 0 else b""
 
     @property
     def index_offsets(self) -> Sequence[int]:
@@ -240,12 +234,13 @@ class LogHistory:
 
     def file_of(self, segment: StoredSegment) -> HistoryFile:
         """Return the file for reading."""
-        file = self._files.get(segment.name)
+        name = segment.name
+        file = self._files.get(name)
         if file is None:
-            file = self._files[segment.name] = HistoryFile(segment, self._stored.read_at)
+            file = self._files[name] = HistoryFile(segment, self._stored.read_at)
             if len(self._files) > _MOST_FILES:
                 self._files.popitem(last=False)
-        self._files.move_to_end(segment.name)
+        self._files.move_to_end(name)
         return file
 
     # ---- channels
