@@ -73,6 +73,7 @@ class History(Protocol):
 
 ReadStored = Callable[[str, int, int, int], bytes]
 InThread = Callable[[Callable[[], None]], None]
+IsOnDisk = Callable[[int, int], bool]  # (low, high): True if one whole local file has all of these messages
 
 
 # ---- one file
@@ -288,11 +289,11 @@ class LogHistory:
         self.in_thread(lambda: pieces.append(read_stored_piece(file, seq, most_bytes)))
         return pieces[0]
 
-    def seq_at(self, timestamp_ns: int, low: int, before: int) -> int:
+    def seq_at(self, timestamp_ns: int, low: int, before: int, is_on_disk: IsOnDisk) -> int:
         """Return the number of the first message from `low` on that was published then or later, or `before`.
 
-        Files that begin at `before` or later are not searched. A wall clock may have stepped back, so the file that has the
-        time is read from its start. Blocks this greenlet. Raises OSError.
+        Files that begin at `before` or later, or are on the disk too, are not searched. A wall clock may have stepped back,
+        so the file that has the time is read from its start. Blocks this greenlet. Raises OSError.
         """
 
         def first_in(file: HistoryFile) -> int | None:
@@ -300,20 +301,25 @@ class LogHistory:
             return first_from(file, offset, low, lambda record: record.timestamp_ns >= timestamp_ns)
 
         newer = (segment for segment in self.reaching(low) if segment.last_ns >= timestamp_ns)
-        return self._first(newer, first_in, before)
+        return self._first(newer, first_in, before, is_on_disk)
 
-    def seq_after_id(self, message_id: int, before: int) -> int:
-        """Return the number of the first message with a greater id, or `before`, as `seq_at`; ids must rise."""
-        low = self.earliest_before(before)
+    def seq_after_id(self, message_id: int, low: int, before: int, is_on_disk: IsOnDisk) -> int:
+        """Return the number of the first message from `low` on with a greater id, or `before`, as `seq_at`; ids must rise."""
         later = (segment for segment in self.reaching(low) if segment.last_id > message_id)
-        return self._first(later, lambda file: first_after_id(file, message_id), before)
+        return self._first(later, lambda file: first_after_id(file, message_id), before, is_on_disk)
 
     def _first(
-        self, segments: Iterable[StoredSegment], first_in: Callable[[HistoryFile], int | None], before: int
+        self,
+        segments: Iterable[StoredSegment],
+        first_in: Callable[[HistoryFile], int | None],
+        before: int,
+        is_on_disk: IsOnDisk,
     ) -> int:
         for segment in segments:
             if segment.first_seq >= before:
                 break
+            if is_on_disk(segment.first_seq, segment.end_seq):
+                continue
             found = self._search(self.file_of(segment), first_in)
             if found is not None:
                 return min(found, before)
@@ -324,7 +330,7 @@ class LogHistory:
         self.in_thread(lambda: found.append(first_in(file)))
         return found[0]
 
-    def published_since(self, steady_ns: int, low: int, before: int) -> int:
+    def published_since(self, steady_ns: int, low: int, before: int, is_on_disk: IsOnDisk) -> int:
         """Return a number from `low` on before which all messages were published before that time; `before` if all were.
 
         It is the first number of a file, since nothing is read.
@@ -332,7 +338,8 @@ class LogHistory:
         for segment in self.reaching(low):
             if segment.first_seq >= before:
                 break
-            if max(id_time_ns(segment.last_id), segment.last_ns) >= steady_ns:
+            is_young = max(id_time_ns(segment.last_id), segment.last_ns) >= steady_ns
+            if is_young and not is_on_disk(segment.first_seq, segment.end_seq):
                 return max(low, segment.first_seq)
         return before
 

@@ -166,6 +166,11 @@ class TopicLog:
             earliest = file.first_seq
         return earliest
 
+    def _is_on_disk(self, low: int, high: int) -> bool:
+        """True if a whole file on the disk has all of low..high (not included)."""
+        file = next(self._reaching(low), None)
+        return file is not None and file.is_whole and file.first_seq <= low and file.end_seq >= high
+
     def not_stored(self, ranges: Iterable[Range]) -> list[Range]:
         """Return the parts of these ranges that no stored file has."""
         if self.history is None:
@@ -180,9 +185,7 @@ class TopicLog:
         """
         found = self._seq_on_disk_at(timestamp_ns, low)
         if self.history is not None:
-            before = min(found, self._earliest_on_disk)
-            stored = self.history.seq_at(timestamp_ns, low, before)
-            return stored if stored < before else found
+            return self.history.seq_at(timestamp_ns, low, found, self._is_on_disk)
         return found
 
     def _seq_on_disk_at(self, timestamp_ns: int, low: int) -> int:
@@ -200,12 +203,14 @@ class TopicLog:
         Ids must rise in this log: those of dead letters do not. Blocks this greenlet if stored files have older messages.
         Raises OSError.
         """
-        earliest = self._earliest_on_disk
+        earliest = self.earliest_seq
+        found = self._seq_on_disk_after_id(message_id, earliest)
         if self.history is not None:
-            stored = self.history.seq_after_id(message_id, earliest)
-            if stored < earliest:
-                return stored
-        retained = [file for file in self.files if file.first_seq >= earliest]
+            return self.history.seq_after_id(message_id, earliest, found, self._is_on_disk)
+        return found
+
+    def _seq_on_disk_after_id(self, message_id: int, earliest: int) -> int:
+        retained = [file for file in self.files if file.first_seq >= earliest and file.is_whole]
         # A file's header has the highest id before it.
         at = bisect_right(retained, message_id, key=lambda file: file.header.used_id)
         for file in retained[max(0, at - 1) :]:
@@ -223,8 +228,8 @@ class TopicLog:
         """
         found = self._published_on_disk_since(steady_ns, low, by_timestamp=by_timestamp)
         if self.history is not None:
-            before = min(self.next_seq if found is None else found, self._earliest_on_disk)
-            stored = self.history.published_since(steady_ns, low, before)
+            before = self.next_seq if found is None else found
+            stored = self.history.published_since(steady_ns, low, before, self._is_on_disk)
             return stored if stored < before else found
         return found
 
@@ -531,7 +536,7 @@ class TopicLog:
         stored = next(self.history.reaching(seq), None)
         if stored is None:
             return file
-        if file is not None and file.first_seq < max(stored.first_seq, seq):
+        if file is not None and max(file.first_seq, seq) < stored.first_seq:
             return file
         return self.history.file_of(stored)
 
