@@ -159,7 +159,7 @@ class _BlockOffsets(Sequence[int]):
 
 def read_stored_piece(file: HistoryFile, seq: int, most_bytes: int = READ_BYTES) -> Piece:
     """Read a piece of a stored file, as `read_piece` does. Blocks. Raises OSError."""
-    piece = read_piece(file, seq, file.read, most_bytes, next_valid)
+    piece = read_piece(file, seq, file.read, most_bytes, is_stored=True)
     if piece.batches:
         file.note_end(piece.batches[-1].end_seq, piece.offset)
     return piece

@@ -17,6 +17,7 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple, Protocol
 
+from nsqd_py.diskqueue.checking import next_valid
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.files.open_files import do_nothing
 from nsqd_py.diskqueue.journals.ranges import Range
@@ -83,22 +84,13 @@ class Piece(NamedTuple):
     damaged: list[Range]
 
 
-def find_at_once(read: ReadAt, salt: int, offset: int, end: int) -> int:
-    """Return the offset of the first valid record from `offset` on, or `end`. It reads all up to `end`. Raises OSError."""
-    found = next_record(read(offset, end - offset), 0, salt)
-    return end if found is None else offset + found
-
-
 def read_piece(
-    file: ReadableFile,
-    seq: int,
-    read: ReadAt,
-    most_bytes: int = READ_BYTES,
-    find_record: Callable[[ReadAt, int, int, int], int] = find_at_once,
+    file: ReadableFile, seq: int, read: ReadAt, most_bytes: int = READ_BYTES, *, is_stored: bool = False
 ) -> Piece:
     """Read about `most_bytes` from the batch that holds `seq` on, or from the next one. Empty at the end of the file.
 
-    `find_record` finds the first record behind damage. Raises OSError, and what `read` raises.
+    `is_stored` is True if a store has the file: its errors are none of one block, and all of a file is too much for memory.
+    Raises OSError, and what `read` raises.
     """
     offset = file.offset_before(seq)
     end = file.end_offset
@@ -112,7 +104,7 @@ def read_piece(
         except BlockingIOError:  # a thread reads it
             raise
         except OSError:
-            if has_failed:
+            if has_failed or is_stored:
                 raise
             has_failed = True
             requested = _SMALL_READ_BYTES  # reads what is before the damage
@@ -136,10 +128,19 @@ def read_piece(
             is_damaged = True
         offset += position
         if is_damaged and not batches:
-            after = find_record(read, file.salt, offset + 1, end)
+            after = _next_record_offset(read, file.salt, offset + 1, end, is_stored=is_stored)
             damaged.append((offset, after))
             offset = after
     return Piece(batches, offset, damaged)
+
+
+def _next_record_offset(read: ReadAt, salt: int, offset: int, end: int, *, is_stored: bool) -> int:
+    """Return the offset of the first valid record from `offset` on, or `end`. Raises what `read` raises."""
+    if is_stored:
+        return next_valid(read, salt, offset, end)
+    # A slow disk keeps few pieces for a reader that comes again, so that it is one piece.
+    found = next_record(read(offset, end - offset), 0, salt)
+    return end if found is None else offset + found
 
 
 class ChunkReader:

@@ -114,6 +114,9 @@ class MemoryStore:
         ):
             self.logs[topic].put(path)
 
+    def has(self, topic_name: str, file: LogFile) -> bool:
+        return any(each.first_seq == file.first_seq for each in self.logs[topic_name].segments())
+
     def set_away(self, is_away: bool) -> None:
         for log in self.logs.values():
             log.is_away = is_away
