@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from nsqd_py.diskqueue.history import History
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.errors import HttpError, Invalid, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -81,11 +80,10 @@ class Store(Protocol):
     threadpool  threads that read them, which may take long
     """
 
-    @property
-    def threadpool(self) -> Any: ...
+    threadpool: Any
 
-    def history_of(self, topic_name: str) -> History:
-        """Return the stored files of a log, also of a new one, which has none."""
+    def attach(self, topic_name: str, log: TopicLog) -> None:
+        """Give a log, which has no files yet, its `history`; and its `may_drop`, if a file must be stored before it goes."""
 
 
 class ChangeListener(Protocol):

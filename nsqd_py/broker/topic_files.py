@@ -11,7 +11,6 @@ import gevent
 from nsqd_py.broker.services import BrokerServices, Store, Topic
 from nsqd_py.broker.state_files import end_of
 from nsqd_py.broker.upkeep.disk_limits import RemovedFiles
-from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.diskqueue.journals.epochs import (
     EndedLog,
     EndedLogs,
@@ -110,7 +109,7 @@ class LogMaker:
         log = TopicLog(directory, topic_name, file_bytes, report_damage, self._run_in_background)
         log.writes_zeros = options.sync_every == 1
         if self.store is not None:
-            log.history = LogHistory(self.store.history_of(topic_name), log.damage)
+            self.store.attach(topic_name, log)
         log.epochs = self._saved_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)
         log.allocate_ahead(enabled=self._space.allocates_ahead())
         return log

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
-from nsqd_py.diskqueue.history import StoredSegment
+from nsqd_py.diskqueue.history import LogHistory, StoredSegment
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.diskqueue.recovery import recover_file
@@ -97,8 +97,9 @@ class MemoryStore:
         self.threadpool: Any = FakeThreadPool()
         self.logs: dict[str, StoredLog] = defaultdict(StoredLog)
 
-    def history_of(self, topic_name: str) -> StoredLog:
-        return self.logs[topic_name]
+    def attach(self, topic_name: str, log: TopicLog) -> None:
+        log.history = LogHistory(self.logs[topic_name], log.damage)
+        log.may_drop = lambda file: self.has(topic_name, file)
 
     def put_all(self, directory: Path, matches: Callable[[int], bool] = lambda _seq: True) -> None:
         """Store the log files of a directory whose first sequence numbers match."""

@@ -40,7 +40,6 @@ class Node:
         self.store = store
         self.options = {"max_bytes_per_file": FILE_BYTES, "mem_queue_size": 1, **options}
         self.start()
-        self.topic.log.may_drop = lambda file: store.has(TOPIC, file)
         self.broker.get_channel(self.topic, "done")
         consumer = self.consumer("done")
         self.times_ns = []
