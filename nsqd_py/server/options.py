@@ -39,6 +39,7 @@ from nsqd_py.settings.kinds import ByTopic, Kind, by_topic, choice
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING
 from nsqd_py.settings.values import parse_size
 from nsqd_py.standby.options import BackupOptions, StandbyOptions
+from nsqd_py.store.options import StoreOptions, check_store
 
 LOG_PREFIX = "[nsqd] "
 
@@ -412,6 +413,7 @@ class NsqdOptions(
     _Security,
     _Metrics,
     StandbyOptions,
+    StoreOptions,
     BackupOptions,
     CheckOptions,
 ):
@@ -466,6 +468,7 @@ def check_options(options: NsqdOptions) -> None:
     if options.statsd_address and options.statsd_interval_ns <= 0:
         raise BadOptions("--statsd-interval must be above 0s")
     check_lease(options)
+    check_store(options)
 
 
 def _check_client_tls(options: NsqdOptions, prefix: str) -> None:

@@ -1,0 +1,400 @@
+"""`StoreImage`: the state of a store, by applying its rounds. `StoreReader` reads it, and reads on.
+
+The state is that of the newest base and of the rounds after it. A base replaces the state when it is complete, at its
+mark; until then the state before it counts. Where a writer stopped in the middle of a round, what it wrote counts: a
+feed has its pieces in an order that is safe wherever it ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from nsqd_py.diskqueue.files.log_file import parse_log_file_name
+from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.records import Damaged, FileHeader
+from nsqd_py.feed.codec import BEGIN, COMMIT, PART, WRITE, FileMessage
+from nsqd_py.feed.pieces import TopicListing, TopicsListed
+from nsqd_py.store import rounds
+from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name
+from nsqd_py.store.objects import Missing, Objects
+from nsqd_py.store.rounds import FilesChanged, RoundObject
+
+# Rounds that are asked for at once.
+_MOST_REQUESTS = 8
+
+
+@dataclass(slots=True)
+class Tail:
+    """The end of a local log file, from `start_offset` on, as it is in rounds.
+
+    salt  of the file's header
+    """
+
+    salt: int
+    start_offset: int
+    chunks: list[bytes] = field(default_factory=list)
+    end_offset: int = 0
+
+    def append(self, data: bytes) -> None:
+        self.chunks.append(data)
+        self.end_offset += len(data)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """Where the bytes of one log file are: first those of `stored`, then those of `tail`; one of them may be missing."""
+
+    name: str
+    first_seq: int
+    salt: int
+    stored: StoredFile | None
+    tail: Tail | None
+
+    @property
+    def size_bytes(self) -> int:
+        if self.tail is not None:
+            return self.tail.end_offset
+        return self.stored.size_bytes if self.stored is not None else 0
+
+
+@dataclass(slots=True)
+class _State:
+    """What one base and the rounds after it say."""
+
+    files: dict[str, list[StoredFile]] = field(default_factory=dict)
+    tails: dict[str, Tail] = field(default_factory=dict)
+    small: dict[str, bytearray] = field(default_factory=dict)
+    topics: dict[str, TopicListing] = field(default_factory=dict)
+    begun: dict[str, bytearray] = field(default_factory=dict)
+
+
+class StoreImage:
+    """The state of a store; `apply` takes its rounds in turn.
+
+    next_number  of the round that must come next
+    epoch        of the last round
+    mark         number of the last round with a mark that counts; 0 before the first one
+    mark_ns      when that was made, in ns since the epoch, on the clock of its writer
+    size_bytes   size of the rounds since the base began
+    """
+
+    def __init__(self, first_number: int = 1) -> None:
+        self.next_number = first_number
+        self.epoch = 0
+        self.mark = 0
+        self.mark_ns = 0
+        self.base = 0
+        self.size_bytes = 0
+        self._first_number = first_number
+        self._writer = ""
+        self._state = _State()
+        self._new: _State | None = None  # of a base that is not complete
+        self._new_base = 0
+        self._is_broken = False
+
+    @property
+    def files(self) -> dict[str, list[StoredFile]]:
+        """The log files that are in the store as objects, by topic, in no order."""
+        return self._state.files
+
+    @property
+    def tails(self) -> dict[str, Tail]:
+        """The ends of the local log files, by their names in a data path."""
+        return self._state.tails
+
+    @property
+    def small(self) -> dict[str, bytearray]:
+        """The other files of the data path by name: journals, `nsqd.dat`, `nsqd.clock` and `nsqd.epochs`."""
+        return self._state.small
+
+    @property
+    def topics(self) -> dict[str, TopicListing]:
+        """The topics as they were listed last."""
+        return self._state.topics
+
+    def log_files(self, topic: str) -> list[LogSource]:
+        """Return the log files of a topic in the order of their messages, history and live ones.
+
+        Where a compaction has replaced a local file, the stored original counts: it has all messages.
+        """
+        stored: dict[int, StoredFile] = {}
+        for file in self.files.get(topic, ()):
+            known = stored.get(file.first_seq)
+            if known is None or known.size_bytes <= file.size_bytes:
+                stored[file.first_seq] = file
+        found = {seq: LogSource(file.local_name, seq, file.salt, file, None) for seq, file in stored.items()}
+        for name, tail in self.tails.items():
+            parsed = parse_log_file_name(name)
+            if parsed is None or parsed[0] != topic:
+                continue
+            first_seq = parsed[1]
+            before = stored.get(first_seq)
+            if before is not None and (before.salt != tail.salt or before.size_bytes >= tail.end_offset):
+                continue
+            begin = before if tail.start_offset else None
+            found[first_seq] = LogSource(name, first_seq, tail.salt, begin, tail)
+        return [found[seq] for seq in sorted(found)]
+
+    # ---- applying rounds
+
+    def apply(self, obj: RoundObject) -> None:
+        """Apply the next round. Raises BadObject; what comes after such a round counts only from the next base on."""
+        self._check(obj)
+        messages = list(obj.messages())
+        self.next_number += 1
+        self.epoch = obj.epoch
+        self._writer = obj.writer
+        self.size_bytes += len(obj.payload)
+        if obj.is_takeover:
+            self._new = None
+            self._state.begun.clear()
+        if obj.is_base:
+            self._new = _State()
+            self._new_base = obj.number
+            self.size_bytes = len(obj.payload)
+        state = self._state if self._new is None else self._new
+        try:
+            for message in messages:
+                self._take(state, obj.name, message)
+        except BadObject:
+            self._break()
+            raise
+        if obj.is_mark:
+            self._end_round(obj)
+
+    def skip(self) -> None:
+        """Leave out the next round, which is damaged: what comes after it counts only from the next base on."""
+        self.next_number += 1
+        self._break()
+
+    def _break(self) -> None:
+        self._new = None
+        self._is_broken = True
+
+    def _check(self, obj: RoundObject) -> None:
+        if obj.number != self.next_number:
+            raise BadObject(f"{obj.name} comes where {round_name(self.next_number)} must come")
+        if obj.epoch < self.epoch:
+            raise BadObject(
+                f"{obj.name} is of the epoch {obj.epoch}, which ended before: a store of another nsqd?"
+            )
+        is_other = self.epoch and (obj.epoch != self.epoch or obj.writer != self._writer)
+        if not self.epoch and self._first_number > 1 and not obj.is_base:
+            raise BadObject(f"{obj.name} is not the base that {HEAD_NAME} says it is")
+        if is_other and (obj.epoch == self.epoch or not obj.is_takeover):
+            raise BadObject(f"{obj.name} is of another writer than the round before, and no takeover")
+        if obj.is_takeover and (obj.payload or obj.is_base or obj.is_mark):
+            raise BadObject(f"{obj.name} is a takeover, and has pieces")
+
+    def _end_round(self, obj: RoundObject) -> None:
+        if self._new is not None:
+            self._state = self._new
+            self._new = None
+            self.base = self._new_base
+            self._is_broken = False
+        if not self._is_broken:
+            self.mark = obj.number
+            self.mark_ns = obj.time_ns
+
+    def _take(self, state: _State, name: str, message: rounds.Message) -> None:
+        if isinstance(message, FilesChanged):
+            _change_files(state, message)
+            return
+        if self._is_broken and state is self._state:
+            return
+        try:
+            if isinstance(message, FileMessage):
+                _change_file(state, message)
+            elif not isinstance(message, TopicsListed):
+                _list_topic(state, message)
+        except _Impossible as error:
+            raise BadObject(f"{name} does not continue the rounds before it: {error}") from error
+
+
+class _Impossible(Exception):
+    """A message does not fit to the state."""
+
+
+def _change_files(state: _State, changed: FilesChanged) -> None:
+    gone = set(changed.removed)
+    if gone:
+        for topic, files in list(state.files.items()):
+            state.files[topic] = [file for file in files if file.name not in gone]
+            if not state.files[topic]:
+                del state.files[topic]
+    for file in changed.added:
+        known = state.files.setdefault(file.topic, [])
+        known[:] = [other for other in known if other.name != file.name]
+        known.append(file)
+
+
+def _list_topic(state: _State, listing: TopicListing) -> None:
+    """Handle the list of a topic: what is not in it is gone, and what comes again from its beginning is replaced."""
+    topic = listing.topic
+    journals = set(listing.journals)
+    for name in [name for name in state.tails if _topic_of(name) == topic]:
+        del state.tails[name]
+    is_deleted = not listing.epochs
+    for name in [name for name in state.small if _topic_of(name) == topic]:
+        if is_deleted or (":" in name and name not in journals):
+            del state.small[name]
+    if is_deleted:
+        state.topics.pop(topic, None)
+        return
+    state.topics[topic] = listing
+    for name, offset in listing.files.items():
+        if offset:
+            state.tails[name] = Tail(_salt_of_stored(state, name, offset), offset, end_offset=offset)
+
+
+def _salt_of_stored(state: _State, name: str, offset: int) -> int:
+    """Return the salt of the stored file that has the first bytes of a local one."""
+    for files in state.files.values():
+        for file in reversed(files):
+            if file.size_bytes == offset and file.local_name == name:
+                return file.salt
+    raise _Impossible(f"no file of the store has the first {offset} bytes of {name}")
+
+
+def _topic_of(name: str) -> str:
+    parsed = parse_log_file_name(name)
+    if parsed is not None:
+        return parsed[0]
+    return name.removesuffix(JOURNAL_SUFFIX).partition(":")[0] if name.endswith(JOURNAL_SUFFIX) else ""
+
+
+def _change_file(state: _State, message: FileMessage) -> None:
+    kind, name, offset, data = message
+    if "/" in name or "\0" in name or name.startswith("."):
+        raise _Impossible(f"{name!a} is no file of a data path")
+    is_log = parse_log_file_name(name) is not None
+    if kind == WRITE:
+        if is_log:
+            _write_log(state, name, offset, bytes(data))
+        else:
+            _append(state.small, name, offset, data)
+    elif kind == BEGIN:
+        state.begun[name] = bytearray()
+    elif kind == PART:
+        if name not in state.begun:
+            raise _Impossible(f"a part of a new version of {name} that was not begun")
+        _append(state.begun, name, offset, data)
+    elif kind == COMMIT:
+        if name not in state.begun:
+            raise _Impossible(f"the end of a new version of {name} that was not begun")
+        content = state.begun.pop(name)
+        if is_log:
+            _write_log(state, name, 0, bytes(content))
+        else:
+            state.small[name] = content
+    else:
+        state.tails.pop(name, None)
+        state.small.pop(name, None)
+
+
+def _write_log(state: _State, name: str, offset: int, data: bytes) -> None:
+    if not offset:
+        try:
+            salt = FileHeader.unchecked(data).salt
+        except Damaged as error:
+            raise _Impossible(f"{name}: {error}") from error
+        state.tails[name] = Tail(salt, 0)
+    tail = state.tails.get(name)
+    if tail is None or tail.end_offset != offset:
+        raise _Impossible(f"a piece of {name} that begins at {offset} does not continue the file")
+    tail.append(data)
+
+
+def _append(files: dict[str, bytearray], name: str, offset: int, data: memoryview) -> None:
+    content = files.setdefault(name, bytearray())
+    if not offset:
+        content.clear()
+    if len(content) != offset:
+        raise _Impossible(f"a piece of {name} that begins at {offset} does not continue the file")
+    content += data
+
+
+# ---- reading a store
+
+
+def read_head(objects: Objects) -> Head | None:
+    """Return the head of a store; None if there is no store. Raises BadObject and the errors of `Objects`."""
+    try:
+        data, _ = objects.get(HEAD_NAME)
+    except Missing:
+        return None
+    return Head.decode(data)
+
+
+def read_rounds(objects: Objects, first_number: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the rounds from this number on until one is missing. Raises the errors of `Objects`."""
+    with ThreadPoolExecutor(_MOST_REQUESTS) as pool:
+        waiting: deque[Future[bytes | None]] = deque()
+        number = first_number
+        last = first_number
+        try:
+            while True:
+                while len(waiting) < min(_MOST_REQUESTS, 1 + number - first_number):
+                    waiting.append(pool.submit(_get_or_none, objects, round_name(last)))
+                    last += 1
+                data = waiting.popleft().result()
+                if data is None:
+                    return
+                yield number, data
+                number += 1
+        finally:
+            for each in waiting:
+                each.cancel()
+
+
+def _get_or_none(objects: Objects, name: str) -> bytes | None:
+    try:
+        return objects.get(name)[0]
+    except Missing:
+        return None
+
+
+class StoreReader:
+    """Reads a store that another process may write to. Blocks; raises BadObject and the errors of `Objects`.
+
+    head   the head when it was read last
+    image  the state; another object after a refresh that had to begin at a newer base
+
+    on_damage  called with the error of a damaged round, which is left out; None raises it
+    """
+
+    def __init__(self, objects: Objects, on_damage: Callable[[BadObject], None] | None = None) -> None:
+        self.head: Head | None = None
+        self.image = StoreImage()
+        self._objects = objects
+        self._on_damage = on_damage
+
+    def refresh(self) -> bool:
+        """Read what is new; return True if there was something. Raises Missing if there is no store."""
+        head = read_head(self._objects)
+        if head is None:
+            raise Missing(f"there is no store at {self._objects!r}: {HEAD_NAME} is missing")
+        self.head = head
+        first = max(1, head.base)
+        if first > self.image.next_number or not self.image.epoch:
+            self.image = StoreImage(first)
+        before = self.image.next_number
+        for number, data in read_rounds(self._objects, before):
+            self.take(number, data)
+        if head.base and not self.image.epoch and self._on_damage is None:
+            raise BadObject(f"{round_name(head.base)} is missing, which {HEAD_NAME} says is the base")
+        return self.image.next_number > before
+
+    def take(self, number: int, data: bytes) -> None:
+        """Apply a round that was read."""
+        try:
+            self.image.apply(rounds.decode(number, data))
+        except BadObject as error:
+            if self._on_damage is None:
+                raise
+            self._on_damage(error)
+            if self.image.next_number == number:
+                self.image.skip()

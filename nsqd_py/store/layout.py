@@ -1,0 +1,172 @@
+"""The names of a store's objects, its head, and the log files that are in it.
+
+head.json                   who writes, and where its newest base begins; moves by compare-and-swap
+rounds/<number, 16 hex>     what has changed, see `rounds`; created once, never replaced
+files/<topic>/<...>.log     log files, byte for byte, see `StoredFile`
+aside/<name>                copies of damaged objects
+probe/<writer>              what the store's conditional writes were tried with
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from nsqd_py.diskqueue.files.log_file import log_file_name
+from nsqd_py.errors import NsqdError
+from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe, load_member_json
+
+FORMAT = 1
+HEAD_NAME = "head.json"
+ROUNDS = "rounds"
+FILES = "files"
+ASIDE = "aside"
+PROBE = "probe"
+WRITER_BYTES = 8
+
+_ROUND_NAME = re.compile(rf"{ROUNDS}/(?P<number>[0-9a-f]{{16}})")
+_WRITER = re.compile(rf"[0-9a-f]{{{2 * WRITER_BYTES}}}")
+
+
+class BadObject(NsqdError):
+    """An object is damaged, foreign, or not the one that must be there; the text names it."""
+
+
+# ---- rounds
+
+
+def round_name(number: int) -> str:
+    return f"{ROUNDS}/{number:016x}"
+
+
+def parse_round_name(name: str) -> int | None:
+    """Return the number in the name of a round; None if it is another name."""
+    match = _ROUND_NAME.fullmatch(name)
+    return int(match["number"], 16) if match else None
+
+
+def aside_name(name: str, writer: str) -> str:
+    """Return the name under which a writer puts a damaged object aside."""
+    return f"{ASIDE}/{name}-{writer}"
+
+
+def probe_name(writer: str) -> str:
+    return f"{PROBE}/{writer}"
+
+
+# ---- the head
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a store.
+
+    store   random id of the store
+    epoch   number of the last claim, from 1
+    writer  random id of the process that made this claim
+    node    its address, for people
+    base    number of the first round of the newest complete base; 0 before the first one
+    closed  True if that process has stopped, and has written everything that it had
+    """
+
+    store: str
+    epoch: int
+    writer: str
+    node: str
+    base: int = 0
+    closed: bool = False
+
+    def encode(self) -> bytes:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes) -> Head:
+        """Raises BadObject."""
+        try:
+            fields = load_member_json(data)
+            if fields.pop("format") != FORMAT:
+                raise BadObject(f"{HEAD_NAME} was written by a later version of nsqd-py")
+            head = decode_fields(cls, fields)
+        except BAD_CONTENT as error:
+            raise BadObject(f"{HEAD_NAME} is damaged or foreign: {describe(error)}") from error
+        if not _WRITER.fullmatch(head.writer) or not head.epoch:
+            raise BadObject(f"{HEAD_NAME} is damaged: it names no writer")
+        return head
+
+
+# ---- log files
+
+
+class StoredFile(NamedTuple):
+    """A log file in the store, or the first part of one.
+
+    topic       of the log
+    first_seq   sequence number of its first message, which names the local file
+    salt        of the file's header
+    size_bytes  number of bytes
+    crc         crc32c of these bytes
+    is_sealed   True if the local file does not grow any more, so that this is all of it
+    end_seq     the number after its last message
+    first_id, last_id  ids of its first and last message
+    first_ns, last_ns  the earliest and the latest timestamp in it, in ns since the epoch; 0 without messages
+    epoch       of the writer that stored it
+    """
+
+    topic: str
+    first_seq: int
+    salt: int
+    size_bytes: int
+    crc: int
+    is_sealed: bool
+    end_seq: int
+    first_id: int
+    last_id: int
+    first_ns: int
+    last_ns: int
+    epoch: int
+
+    @property
+    def name(self) -> str:
+        """The name of the object.
+
+        It has the epoch of the writer, so that no writer deletes late what a later one has stored.
+        """
+        content = f"{self.first_seq:020d}-{self.salt:08x}-{self.size_bytes}-{self.crc:08x}-{self.epoch}"
+        return f"{topic_prefix(self.topic)}/{content}.log"
+
+    @property
+    def local_name(self) -> str:
+        """The name of the file in a data path."""
+        return log_file_name(self.topic, self.first_seq)
+
+
+def topic_prefix(topic: str) -> str:
+    """Return the prefix of the log files of a topic. `.` and `..` are topics, and no parts of a path."""
+    return f"{FILES}/={topic}" if topic in (".", "..") else f"{FILES}/{topic}"
+
+
+def decode_stored_file(fields: Any) -> StoredFile:
+    """Return the file that a list in JSON describes. Raises BAD_CONTENT."""
+    topic, first_seq, salt, size_bytes, crc, is_sealed, *others = fields
+    if not isinstance(topic, str) or not is_valid_name(topic.encode()) or is_ephemeral(topic):
+        raise ValueError(f"{topic!a:.100} is no topic with files")
+    if not isinstance(is_sealed, bool):
+        raise TypeError(f"{is_sealed!a:.50} is not true or false")
+    end_seq, first_id, last_id, first_ns, last_ns, epoch = map(checked_number, others)
+    return StoredFile(
+        topic,
+        checked_number(first_seq),
+        checked_number(salt),
+        checked_number(size_bytes),
+        checked_number(crc),
+        is_sealed,
+        end_seq,
+        first_id,
+        last_id,
+        first_ns,
+        last_ns,
+        epoch,
+    )

@@ -1,0 +1,124 @@
+"""Objects by name: the seven calls that a store needs, their errors, and `open_objects`.
+
+`CloudObjects` has them in a bucket, `DirectoryObjects` in a directory. They block: nsqd calls them in a thread.
+
+A write whose answer is lost may still have happened, or may happen later. So only conditional writes decide anything: a
+caller that gets `Exists`, `Changed` or `StoreError` reads the object to know what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from nsqd_py.errors import NsqdError
+
+SCHEMES = ("s3", "gs", "az", "file", "memory")
+# Time that one request may take, with its repetitions.
+TIMEOUT_S = 30.0
+
+# Identifies one content of an object. Some stores compute it from the content: who swaps must never write a content again.
+Version = Any
+
+
+class StoreError(NsqdError):
+    """The store does not answer, or cannot at the moment: the call may have had its effect, and may be repeated."""
+
+
+class StoreRefused(NsqdError):
+    """The store refuses, and will refuse again: wrong credentials, no such bucket, no conditional writes."""
+
+
+class Exists(NsqdError):
+    """An object of this name is there already."""
+
+
+class Missing(NsqdError):
+    """There is no object of this name."""
+
+
+class Changed(NsqdError):
+    """The object has another version than the expected one."""
+
+
+class Listed(NamedTuple):
+    """An object in a list."""
+
+    name: str
+    size_bytes: int
+
+
+class Objects(Protocol):
+    """The objects below one prefix. Names are paths of `/` and characters that need no quoting.
+
+    All calls raise StoreError and StoreRefused. They may be called from several threads at once.
+    """
+
+    def create(self, name: str, data: bytes) -> Version:
+        """Write a new object and return its version. Raises Exists, also if an earlier attempt of this call has written it."""
+        ...
+
+    def get(self, name: str) -> tuple[bytes, Version]:
+        """Return the content and its version. Raises Missing."""
+        ...
+
+    def get_range(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes from `start` up to `end`, or fewer if the object ends before. Raises Missing."""
+        ...
+
+    def swap(self, name: str, data: bytes, version: Version) -> Version:
+        """Replace this version of an object, and return the new one; without a version, create it.
+
+        Raises Changed if the object has another version, or is not there, or is there already.
+        """
+        ...
+
+    def put_file(self, name: str, path: Path, size_bytes: int) -> None:
+        """Write the first bytes of a file as an object, whether there is one or not. Raises OSError if they cannot be read."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that are not there count as deleted."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield the objects below `prefix/` in any order; new ones may be missing."""
+        ...
+
+
+def open_objects(url: str, endpoint: str = "", timeout_s: float = TIMEOUT_S) -> Objects:
+    """Return the objects at `s3://bucket/prefix`, `gs://…`, `az://container/…`, `file:///directory` or `memory://`.
+
+    Nothing is asked yet. Call it after any fork. Credentials are those of the environment, as the clouds' own tools use them.
+    endpoint   URL of another server of the same protocol
+    Raises ValueError if the URL has no such form, and StoreRefused if the client cannot be made.
+    """
+    scheme, host, prefix = parse_store_url(url)
+    if scheme == "file":
+        from nsqd_py.store.directory import DirectoryObjects
+
+        return DirectoryObjects(Path(prefix))
+    from nsqd_py.store.cloud import open_cloud
+
+    return open_cloud(scheme, host, prefix, endpoint, timeout_s)
+
+
+def parse_store_url(url: str) -> tuple[str, str, str]:
+    """Return the scheme, the bucket or container, and the prefix in it, or the directory. Raises ValueError."""
+    scheme, host, path, query, fragment = urlsplit(url)
+    if scheme not in SCHEMES:
+        raise ValueError("must be s3://bucket/prefix, gs://…, az://container/prefix or file:///directory")
+    if query or fragment or "@" in host:
+        raise ValueError("must have no user, ? or #")
+    if scheme == "file":
+        if host or not path.strip("/"):
+            raise ValueError("must name a directory by its absolute path: file:///directory")
+        return scheme, "", path
+    if not host and scheme != "memory":
+        raise ValueError(f"must name a bucket: {scheme}://bucket/prefix")
+    prefix = path.strip("/")
+    if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+        raise ValueError("must have no empty part, . or .. in its path")
+    return scheme, host, prefix

@@ -1,0 +1,85 @@
+"""The settings of the store, and their check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, positive, setting
+from nsqd_py.settings.durations import MILLISECOND_NS, SECOND_NS
+from nsqd_py.settings.kinds import ByTopic, by_topic
+from nsqd_py.settings.types import DURATION, INT, SIZE, URL
+
+_SHORTEST_NS = 50 * MILLISECOND_NS
+
+
+def _check_interval(value: int) -> str | None:
+    return None if value >= _SHORTEST_NS else "must be at least 50ms: each one costs a request"
+
+
+def _check_acks(value: int) -> str | None:
+    return None if value in (0, 1) else "must be 0 or 1: there is one store"
+
+
+def _check_limits(limits: ByTopic[int]) -> str | None:
+    return next((problem for problem in map(not_negative, limits.values) if problem), None)
+
+
+class StoreOptions(Options, title="Store"):
+    """The settings of a store in a bucket or directory, which has the messages too."""
+
+    store: str = setting(
+        URL,
+        "",
+        "Bucket (s3://bucket/prefix, gs://..., az://container/prefix) or directory (file:///...) that gets a copy of all "
+        "messages, from which they outlive this machine. Credentials are those of the environment.",
+    )
+    store_endpoint: str = setting(
+        URL, "", "URL of the server of --store, if it is not the cloud's own: MinIO, Ceph, R2."
+    )
+    store_interval_ns: int = setting(
+        DURATION,
+        SECOND_NS,
+        "Time between two writes to the store; nothing is written if there is nothing new.",
+        check=_check_interval,
+    )
+    store_acks: int = setting(
+        INT,
+        0,
+        "With 1, a publisher gets OK when the store has its message; with 0, before.",
+        check=_check_acks,
+    )
+    store_timeout_ns: int = setting(
+        DURATION,
+        30 * SECOND_NS,
+        "Maximum time that a publisher waits for --store-acks; then it gets an error.",
+        check=positive,
+    )
+    store_retention_time_ns: ByTopic[int] = setting(
+        by_topic(DURATION, 0),
+        ByTopic(0),
+        "Time for which the store keeps finished messages, if that is longer than --retention-time. By topic as that one.",
+        check=_check_limits,
+    )
+    store_retention_bytes: ByTopic[int] = setting(
+        by_topic(SIZE, 0),
+        ByTopic(0),
+        "Bytes of the newest messages that the store keeps after they are finished, if that is more than "
+        "--retention-bytes. By topic as that one.",
+        check=_check_limits,
+    )
+
+
+def check_store(options: Any) -> None:
+    """Raise BadOptions if nsqd's --store cannot be used, or contradicts other options."""
+    if not options.store:
+        if options.store_acks:
+            raise BadOptions("--store-acks needs --store")
+        return
+    from nsqd_py.store.objects import parse_store_url  # only a store needs it
+
+    try:
+        scheme, _, _ = parse_store_url(options.store)
+    except ValueError as error:
+        raise BadOptions(f"--store={options.store}: {error}") from error
+    if scheme != "file":
+        check_package("obstore", "store", "--store")
