@@ -12,8 +12,8 @@ from typing import NamedTuple
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.messages import record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
-from nsqd_py.store.image import LogSource, StoreImage
-from nsqd_py.store.layout import StoredFile
+from nsqd_py.store.image import LogSource, StoreImage, StoreReader
+from nsqd_py.store.layout import HEAD_NAME, StoredFile, round_name
 
 
 class LogPart(NamedTuple):
@@ -52,6 +52,14 @@ class Gap(NamedTuple):
 
     def __str__(self) -> str:
         return f"bytes {self.start} to {self.end} of {self.local_name} are missing in the store"
+
+
+def incomplete_base(reader: StoreReader) -> str:
+    """Return a sentence if the base that the head names is missing or damaged; "" if the state is that of a whole one."""
+    head = reader.head
+    if head is None or reader.image.base >= head.base:
+        return ""
+    return f"the base that begins with {round_name(head.base)}, which {HEAD_NAME} names, is not complete"
 
 
 def topics_of(image: StoreImage) -> list[str]:

@@ -58,9 +58,7 @@ def store(make_nsqd: MakeNsqd, tmp_path: Path) -> tuple[StoreOfFiles, NsqdProces
     return store, nsqd
 
 
-def test_each_message_once_and_in_order(
-    store: tuple[StoreOfFiles, NsqdProcess], tmp_path: Path
-) -> None:
+def test_each_message_once_and_in_order(store: tuple[StoreOfFiles, NsqdProcess], tmp_path: Path) -> None:
     stored, nsqd = store
     assert len(stored.files()) >= 3
     everything = lines(range(1000, 1040)) + lines(range(300))
@@ -91,9 +89,7 @@ def test_files_of_other_topics_and_times_are_not_read(store: tuple[StoreOfFiles,
     assert cat("--topic=orders", stored.url) == (lines(range(first.end_seq, 300)), "")
 
 
-def test_what_is_damaged_or_foreign_is_named(
-    store: tuple[StoreOfFiles, NsqdProcess], tmp_path: Path
-) -> None:
+def test_what_is_damaged_or_foreign_is_named(store: tuple[StoreOfFiles, NsqdProcess], tmp_path: Path) -> None:
     stored, _ = store
     path = tmp_path / "store" / stored.files()[1].name
     data = bytearray(path.read_bytes())

@@ -29,6 +29,7 @@ class StoreOfFiles:
     def __init__(self, url: str, node: str = NODE, epoch: int = 1) -> None:
         self.objects: Objects = open_objects(url)
         self.url = url
+        self.node = node
         self._head = Head(STORE, epoch, WRITER, node)
         self._number = 0
         self._files: dict[str, StoredFile] = {}  # by name in the data path

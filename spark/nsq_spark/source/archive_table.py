@@ -106,7 +106,8 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
     }
     read = read_options({**session_settings(spark), **given, "paths": json.dumps(paths)}, time.time_ns())
-    return table_of(spark, list_files(read.paths, read.storage, read.hints, read.requested), read, _COLUMNS)
+    files = list_files(read.paths, read.storage, read.hints, read.requested, skips_damaged=read.skip_damaged)
+    return table_of(spark, files, read, _COLUMNS)
 
 
 def table_of(

@@ -10,8 +10,6 @@ from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.settings.declaration import BadOptions, bad_options
 from nsqd_py.settings.durations import parse_time
 
-_COLUMNS = ("timestamps_ns", "attempts", "ids", "bodies")
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -44,13 +42,20 @@ class Selection:
             return messages
         times_ns = messages.timestamps_ns
         return _taken(
-            messages, [index for index, time_ns in enumerate(times_ns) if self.overlaps(time_ns, time_ns)]
+            messages,
+            [index for index, time_ns in enumerate(times_ns) if time_ns and self.overlaps(time_ns, time_ns)],
         )
 
 
 def _taken(messages: Messages, indexes: list[int]) -> Messages:
-    columns = {name: [getattr(messages, name)[index] for index in indexes] for name in _COLUMNS}
-    return replace(messages, due_ns=None, **columns)
+    return replace(
+        messages,
+        timestamps_ns=[messages.timestamps_ns[index] for index in indexes],
+        attempts=[messages.attempts[index] for index in indexes],
+        ids=[messages.ids[index] for index in indexes],
+        bodies=[messages.bodies[index] for index in indexes],
+        due_ns=None,
+    )
 
 
 def selection_of(options: CatOptions) -> Selection:

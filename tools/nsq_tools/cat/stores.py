@@ -9,9 +9,9 @@ from pathlib import Path
 from nsq_tools.cat.selection import Selection
 from nsqd_py.diskqueue.records import Data
 from nsqd_py.errors import NsqdError
-from nsqd_py.store.contents import Gap, LogPart, parts_of, topics_of
+from nsqd_py.store.contents import Gap, LogPart, incomplete_base, parts_of, topics_of
 from nsqd_py.store.image import StoreReader
-from nsqd_py.store.layout import HEAD_NAME, ROUNDS
+from nsqd_py.store.layout import ROUNDS
 from nsqd_py.store.objects import Missing, Objects, StoreError, StoreRefused, open_objects
 from nsqd_py.stores.files import File, FileWindow
 
@@ -40,8 +40,8 @@ class StoredMessages:
         head = self._reader.head
         assert head is not None
         self.node = head.node
-        if self._reader.image.base < head.base:
-            on_damage(f"round {head.base:x}, which {HEAD_NAME} names, does not begin a complete base")
+        if text := incomplete_base(self._reader):
+            on_damage(text)
 
     def parts(self, selection: Selection) -> Iterator[tuple[str, LogPart]]:
         """Yield the parts that may have selected messages, in order, with the names of their objects or files."""
