@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -159,8 +159,8 @@ class OwnReader:
                 self._damage.add(damage.counts)
 
 
-def partition_numbers(spark: SparkSession, partitions: Sequence[ArchivePartition]) -> DataFrame:
-    """Return a row for each partition, each in its own task."""
+def partition_numbers(spark: SparkSession, partitions: Sized) -> DataFrame:
+    """Return a row with the number of each partition, each in its own task."""
     return spark.range(0, len(partitions), 1, max(1, len(partitions)))
 
 
