@@ -17,9 +17,8 @@ from nsq_spark.archive.splits import ArchiveError, FileInfo, Format, Gone
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import NsqdError
-from nsqd_py.store import rounds
 from nsqd_py.store.contents import Gap, LogPart, incomplete_base, parts_of, tail_file, topics_of
-from nsqd_py.store.image import StoreImage, StoreReader, read_rounds
+from nsqd_py.store.image import StoreImage, StoreReader, read_rounds, take_round
 from nsqd_py.store.layout import ROUNDS, BadObject, Head
 from nsqd_py.store.objects import Missing, ReadableObjects, Version
 from nsqd_py.stores.files import File
@@ -136,11 +135,7 @@ def _image(url: str, first: int, last: int, open_file: Open) -> StoreImage:
         image = StoreImage(first)
         with _errors_of(url):
             for number, data in read_rounds(_StoreObjects(url, open_file), first):
-                try:
-                    image.apply(rounds.decode(number, data))
-                except BadObject:
-                    if image.next_number == number:
-                        image.skip()
+                take_round(image, number, data, _ignore)
                 if number == last:
                     break
         if image.next_number <= last:
@@ -148,6 +143,10 @@ def _image(url: str, first: int, last: int, open_file: Open) -> StoreImage:
         _read.clear()
         _read[key] = image
     return _read[key]
+
+
+def _ignore(error: BadObject) -> None:
+    """The plan has reported it."""
 
 
 # ---- objects
