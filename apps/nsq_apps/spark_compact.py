@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spark-compact until it ends. Return the exit status."""
     begin()  # before the imports, which take most of the start
     from nsq_apps.starting import run_tool
-    from nsq_spark.compact.options import PROGRAM
+    from nsq_spark.compact.program import PROGRAM
 
     return run_tool(PROGRAM, _check, _run, argv)
 

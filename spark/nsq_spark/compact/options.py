@@ -6,7 +6,7 @@ import re
 from importlib.util import find_spec
 
 from nsqd_py.settings.declaration import BadOptions, Options, positive, setting, string, strings, switch
-from nsqd_py.settings.program import Program, ProgramOptions, ToolError
+from nsqd_py.settings.program import ProgramOptions, ToolError
 from nsqd_py.settings.types import SIZE, SPARK_SETTINGS, STRING
 
 DELTA, ICEBERG = "delta", "iceberg:"
@@ -79,30 +79,3 @@ def check(options: CompactOptions) -> None:
         extra = {"deltalake": "delta", "pyiceberg": "iceberg"}.get(missing[-1], "")
         extras = ",".join(filter(None, ("spark", extra)))
         raise ToolError(f"it needs {', '.join(missing)}: pip install 'nsqd-py[{extras}]'")
-
-
-PROGRAM = Program(
-    "spark_compact",
-    "spark-compact",
-    "Copies the messages of stores of nsqd into large Parquet files, or into a Delta or Iceberg table: those in log files that "
-    "do not grow any more. Each message is copied once, whatever is killed and started again: the table says what it has. Run "
-    "it daily or hourly, one at a time for a table.",
-    CompactOptions,
-    examples=(
-        (
-            "A Delta table of all topics of a store",
-            "spark-compact /var/lib/store --table=delta --output-dir=/lake/messages",
-        ),
-        (
-            "Parquet files of one topic",
-            "spark-compact /var/lib/store --topic=orders --output-dir=/lake/orders",
-        ),
-        (
-            "From a bucket into an Iceberg table, on a cluster",
-            "spark-compact s3a://bucket/nsq --table=iceberg:nsq.messages --master=spark://10.0.0.1:7077 "
-            "--conf=spark.hadoop.fs.s3a.endpoint=http://10.0.0.9:9000",
-            "not run: needs a Spark cluster and a store of objects",
-        ),
-    ),
-    argument="store",
-)
