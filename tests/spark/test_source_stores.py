@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from tests.support.archived_topic import (
 )
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.stored import StoreOfFiles
+from tests.support.streams import run_query
 
 # One Spark for all of them.
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
@@ -128,6 +131,43 @@ def test_a_stream_without_nsqd(nsqd: NsqdProcess, store: StoreOfFiles) -> None:
         start = json.loads(json.dumps(end))
     found += followed(stream(store), start)[0]
     assert found == list(range(published))
+
+
+def test_a_query_on_a_store(spark: Any, nsqd: NsqdProcess, store: StoreOfFiles, tmp_path: Path) -> None:
+    """Spark's own query: it crashes, goes on at its checkpoint, and finds a topic that is new."""
+    options = {"topicPattern": "orders|later", "maxMessagesPerTrigger": "60"}
+    frame = spark.readStream.format("nsq").options(**options).schema("body BINARY").load(store.url)
+    batches: dict[int, list[Any]] = {}
+    run_query(frame, tmp_path / "checkpoint", batches, crash_in=1)
+    publish(nsqd, range(160, 200))
+    publish(nsqd, range(9000, 9005), "later")
+    store.base(nsqd.data_path)
+    run_query(frame, tmp_path / "checkpoint", batches)
+    assert all(0 < len(batch) <= 60 for batch in batches.values())
+    found = sorted(int(bytes(body)) for batch in batches.values() for body in batch)
+    assert found == [*range(200), *range(9000, 9005)]
+
+
+def test_a_replay_of_a_store(
+    nsqd: NsqdProcess, store: StoreOfFiles, tmp_path: Path, spark_environment: dict[str, str]
+) -> None:
+    environment = {**spark_environment, "PYTHONPATH": f"{spark_environment['PYTHONPATH']}:apps"}
+    flags = [
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        "--topic=orders",
+        "--to-topic=again",
+        "--master=local[2]",
+        f"--checkpoint={tmp_path / 'checkpoint'}",
+        "--yes",
+    ]
+    command = [sys.executable, "-m", "nsq_apps.spark_replay", store.url, *flags]
+    for _ in range(2):  # the second time there is nothing left
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+    assert "all of it was sent already: 160 messages" in done.stderr
+    again = nsqd.topic_stats("again")
+    assert again is not None
+    assert again["message_count"] == 160
 
 
 def test_where_a_stream_of_a_store_begins(store: StoreOfFiles) -> None:

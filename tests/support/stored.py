@@ -55,15 +55,16 @@ class StoreOfFiles:
         self._head = Head(STORE, self._head.epoch, WRITER, self._head.node, number)
         self.objects.swap(HEAD_NAME, self._head.encode(), self._version())
 
-    def round(self, data_path: Path, *, seals: bool = False) -> None:
+    def round(self, data_path: Path, *, seals: bool = False, stores_prefixes: bool = False) -> None:
         """Put what is new since the last one; with `seals`, files that do not grow any more become objects."""
         logs = dict(_logs_in(data_path))
         frames = list(map(piece_frame, self._news(data_path, logs)))
-        if seals:
+        if seals or stores_prefixes:
             added = [
-                self._put(name, path, is_sealed=True)
+                self._put(name, path, is_sealed=is_sealed)
                 for name, (path, is_sealed) in logs.items()
-                if is_sealed and not (name in self._files and self._files[name].is_sealed)
+                if (is_sealed or stores_prefixes)
+                and not (name in self._files and self._files[name].is_sealed)
             ]
             removed = [self._files[one.local_name].name for one in added if one.local_name in self._files]
             self._files |= {one.local_name: one for one in added}
