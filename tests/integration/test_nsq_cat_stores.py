@@ -98,6 +98,11 @@ def test_what_is_damaged_or_foreign_is_named(store: tuple[StoreOfFiles, NsqdProc
     shown, complaint = cat("--topic=orders", stored.url, status=1)
     assert f"nsq-cat: {stored.url}: {stored.files()[1].name}: bytes " in complaint
     assert set(shown) < set(lines(range(300)))
+    path = tmp_path / "store" / stored.files()[2].name
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert f"{stored.files()[2].name}: bytes " in cat("--topic=orders", stored.url, status=1)[1]
     (tmp_path / "store" / round_name(3)).write_bytes(b"something else")
     _, complaint = cat("--topic=orders", stored.url, status=1)
     assert f"{round_name(3)} is " in complaint

@@ -213,6 +213,10 @@ def test_a_store_and_then_its_nsqd(nsqd: NsqdProcess, store: StoreOfFiles) -> No
     live = LiveReader(stream_of(options, 0), COLUMNS)
     assert followed(live, live.initialOffset(), 70)[0] == list(range(200))
     assert followed(LiveReader(stream_of(options, 0), COLUMNS), offset)[0] == list(range(33, 200))
+    store.move("10.0.0.9:4150")  # the log is known by its epoch
+    moved = LiveBatchReader(live_options(options, 0), COLUMNS)
+    assert numbers(moved, moved.partitions) == list(range(200))
+    assert followed(stream(store), offset)[0] == list(range(33, 160))
 
 
 def test_damage(spark: Any, store: StoreOfFiles, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from google_crc32c import extend
@@ -70,6 +71,12 @@ class StoreOfFiles:
             self._files |= {one.local_name: one for one in added}
             frames.append(files_frame(added, removed))
         self._round(MARK, frames)
+
+    def move(self, node: str) -> None:
+        """Let an nsqd at another address have the store."""
+        self.node = node
+        self._head = replace(self._head, node=node)
+        self.objects.swap(HEAD_NAME, self._head.encode(), self.objects.get(HEAD_NAME)[1])
 
     def drop(self, *names: str) -> None:
         """Let retention drop log files, by their names in the data path."""
