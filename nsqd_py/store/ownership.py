@@ -28,6 +28,7 @@ from typing import Any
 
 from nsqd_py.broker.state_files import read_checked, write_checked
 from nsqd_py.errors import NsqdError
+from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.image import OnDamage, StoreImage, read_rounds, take_round
 from nsqd_py.store.layout import (
     FILES,
@@ -42,7 +43,6 @@ from nsqd_py.store.layout import (
     probe_name,
     round_name,
 )
-from nsqd_py.store.objects import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.rounds import BASE, MARK, TAKEOVER, TAKEOVER_BYTES, RoundObject
 
 # In the data path: the claims that this nsqd has made.
@@ -198,12 +198,18 @@ class _Takeover:
         return max(numbers, default=0)
 
     def _read(self) -> None:
-        """Read up to the first number that is free."""
+        """Read up to the first number that is free. Raises Superseded if a later writer has been there."""
         for number, data in read_rounds(self.objects, self.image.next_number):
             if self.on_damage is None:
                 take_round(self.image, number, data, None)
             else:
                 take_round(self.image, number, data, partial(self._put_aside, number, data))
+
+        if self.image.epoch > self.head.epoch:
+            _check_head(self.objects, self.head.writer)
+            raise BadObject(
+                f"{ROUNDS}/ has rounds of the epoch {self.image.epoch}, which {HEAD_NAME} does not know"
+            )
 
     def _put_aside(self, number: int, data: bytes, error: BadObject) -> None:
         assert self.on_damage is not None
