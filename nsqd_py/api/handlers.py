@@ -235,7 +235,7 @@ def ping(request: Request[Broker]) -> Reply:
     problem = request.app.node_problem()
     if problem is not None:
         return answers.plain(500, f"NOK - {problem}")
-    notice = request.app.replication.notice()
+    notice = request.app.notice()
     if notice is None:
         return answers.plain(200, "OK")
     return answers.plain(200, f"OK - {notice}")
@@ -291,7 +291,7 @@ def stats(request: Request[Broker]) -> Reply:
         document = render_json(broker, statistics, include_memory=include_memory)
         if broker.scrub is not None:
             document["scrub"] = broker.scrub.statistics()
-        return answers.json(document | broker.drain.statistics() | broker.replication.statistics())
+        return answers.json(document | broker.drain.statistics() | broker.statistics_of_parts())
     return answers.text(render_text(broker, statistics, include_memory=include_memory))
 
 

@@ -15,7 +15,15 @@ from gevent.event import Event
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.losses import Losses
-from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Ports, Replication, Topic
+from nsqd_py.broker.services import (
+    Addition,
+    BrokerServices,
+    ChangeListener,
+    Lookups,
+    Ports,
+    Replication,
+    Topic,
+)
 from nsqd_py.broker.state_files import CleanStop, MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
@@ -97,6 +105,7 @@ class Broker:
         self.lookups: Lookups | None = None
         self._make_lookups = make_lookups
         self.replication = Replication()
+        self._additions: list[Addition] = []  # of parts, without the role
         self.scrub: Scrub | None = None
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: list[ChangeListener] = []  # the feeds of those that copy this nsqd
@@ -202,6 +211,27 @@ class Broker:
         """Be a standby or a primary from now on. Called before nsqd serves."""
         self.replication = replication
 
+    def add(self, addition: Addition) -> None:
+        """Show what a part adds to this broker, and use its copies of the logs. Called before nsqd serves."""
+        self._additions.append(addition)
+
+    @property
+    def additions(self) -> list[Addition]:
+        """The role of this nsqd, and what parts add to it."""
+        return [self.replication, *self._additions]
+
+    def notice(self) -> str | None:
+        """Return what an operator should know of the parts, for /ping; None if all is well."""
+        notices = [addition.notice() for addition in self.additions]
+        return "; ".join(filter(None, notices)) or None
+
+    def statistics_of_parts(self) -> dict[str, Any]:
+        """Return what /stats shows in addition to topics."""
+        statistics: dict[str, Any] = {}
+        for addition in self.additions:
+            statistics |= addition.statistics()
+        return statistics
+
     @property
     def refusal(self) -> Refusal | None:
         """Why no topic is created or used; None if this nsqd serves."""
@@ -224,12 +254,12 @@ class Broker:
 
     def start_scrub(self) -> None:
         """Read the logs again and again, also those of an nsqd that serves no clients."""
-        from nsqd_py.broker.upkeep.mending import LogFiles
+        from nsqd_py.broker.upkeep.mending import LogFiles, Repairs
         from nsqd_py.broker.upkeep.scrub import Scrub
 
         source = self.replication.scrub_source()
         if source is None:
-            repair = self.replication.other_copies()
+            repair = Repairs.of(addition.other_copies() for addition in self.additions)
             source = self.log_files = LogFiles(self.services, self.topics, self.removed_files, repair)
         self.scrub = Scrub(self.services, source)
         self.scrub.start()
@@ -692,7 +722,8 @@ class Broker:
         self.journals.stop()
         self.journals.settle()
         self.metadata.close()
-        self.replication.close()
+        for addition in self.additions:
+            addition.close()
         self.sync.close()
         self.removed_files.settle()
         self.log.info("NSQ: closing topics")

@@ -93,7 +93,26 @@ class ChangeListener(Protocol):
         """Handle a new version of `nsqd.dat`."""
 
 
-class Replication:
+class Addition:
+    """What a part adds to the broker: notices, statistics, and other copies of the logs. No method blocks."""
+
+    def notice(self) -> str | None:
+        """Return what an operator should know of the part, for /ping; None if all is well."""
+        return None
+
+    def statistics(self) -> dict[str, Any]:
+        """Return what /stats shows in addition to topics."""
+        return {}
+
+    def other_copies(self) -> Any:
+        """Return the copies of the logs that others have, as a `Repair` of `broker.mending`; None if no one may have any."""
+        return None
+
+    def close(self) -> None:
+        """End, before the topics are closed."""
+
+
+class Replication(Addition):
     """The role of an nsqd in its group. No method blocks. This is that of an nsqd without a group; parts have others."""
 
     def member(self, client: Stream, body: bytes) -> None:
@@ -110,10 +129,6 @@ class Replication:
     def detach(self, client: Stream) -> None:
         """Handle the end of a connection."""
 
-    def notice(self) -> str | None:
-        """Return what an operator should know of the standbys, for /ping; None if all is well."""
-        return None
-
     def refusal(self) -> Refusal | None:
         """Return why this nsqd creates and uses no topic; None if it serves."""
         return None
@@ -125,21 +140,10 @@ class Replication:
         """
         raise HttpError(409, "NOT_A_STANDBY")
 
-    def statistics(self) -> dict[str, Any]:
-        """Return what /stats shows in addition to topics."""
-        return {}
-
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         """Return (address, `lag_messages`, `lag_bytes` and `lag_ms`) of each standby, or of the primary."""
         return []
 
-    def other_copies(self) -> Any:
-        """Return the copies of the logs that others have, as a `Repair` of `broker.mending`; None if no one may have any."""
-        return None
-
     def scrub_source(self) -> Any:
         """Return the files that nsqd checks again and again, as a `ScrubSource` of `broker.scrub`; None for its topics' logs."""
         return None
-
-    def close(self) -> None:
-        """End all streams, if there are some."""

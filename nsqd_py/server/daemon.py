@@ -53,6 +53,7 @@ _CHECK_LOCK_NS = 1_000_000_000
 _LOOP_ITERATION_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
 _DISK_THREADS = 16
+_FAILED = 1  # the exit status after an error that ended it
 
 # The answers to connections above the limit. With TLS there is none, since a handshake would have to come first.
 _REFUSALS: dict[str, Refusal] = {
@@ -86,6 +87,7 @@ class Daemon:
         self._log = log
         self._signals = process.StopSignals()
         self._yields_role = False
+        self._has_failed = False
         self._hub = gevent.get_hub()
         self._loop = self._hub.loop
         self._iteration = LoopIteration(self._hub, log)
@@ -157,7 +159,7 @@ class Daemon:
             self._serve(signals)
         for handler in self._handlers:
             handler.cancel()
-        return self.broker.drain.exit_status
+        return _FAILED if self._has_failed else self.broker.drain.exit_status
 
     def yield_role(self) -> None:
         """End it, so that this nsqd can take another role."""
@@ -262,6 +264,11 @@ class Daemon:
         """End serving at once. The system does not send later what a peer does not take now."""
         self._listeners.close()
         self._connections.close_all(reason, aborts=True)
+
+    def fail(self) -> None:
+        """End this nsqd, and the process with status 1. Call `cut_off` first if no answer may leave any more."""
+        self._has_failed = True
+        self._signals.stop()
 
     def continue_as(self, options: NsqdOptions) -> None:
         """Let an nsqd with these options replace this one, on the same ports, after `yield_role`."""

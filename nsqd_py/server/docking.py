@@ -74,12 +74,16 @@ class Host(Protocol):
     def cut_off(self, reason: str) -> None:
         """End serving at once. The system does not send later what a peer does not take now."""
 
+    def fail(self) -> None:
+        """End this nsqd, and the process with status 1. Call `cut_off` first if no answer may leave any more."""
+
 
 class Part:
     """The work of a feature in one nsqd. The methods are called in this order, at most once; they do nothing by default.
 
-    After an nsqd that failed to start, the last ones are called too. Statistics, metrics and what TCP clients ask of it
-    go through the `Replication` with which it calls `broker.take_role`.
+    After an nsqd that failed to start, the last ones are called too. What TCP clients ask of the role of this nsqd goes
+    through the `Replication` with which a part calls `broker.take_role`; its statistics, notices and copies of logs
+    through that, or through the `Addition` with which it calls `broker.add`.
     """
 
     def __init__(self, host: Host) -> None:

@@ -17,16 +17,26 @@ from nsqd_py.server.docking import Feature, Host, Part, Runner
 if TYPE_CHECKING:
     from nsqd_py.server.options import NsqdOptions
 
+_HEAD_OF_STORE = "head.json"
+
 # Run instead of nsqd, and return the exit status. Called with the options.
 COMMANDS = (
     Feature("nsqd_py.fsck.command:export_to_go", lambda options, _: bool(options.export_to_go)),
     Feature("nsqd_py.fsck.command:check_data", lambda options, _: bool(options.check_data)),
-    Feature("nsqd_py.standby.backup:run", lambda options, _: bool(options.backup_to or options.restore_from)),
+    Feature("nsqd_py.store.backup:run", lambda options, _: _has_backup_command(options)),
 )
 # Check the options, and return a warning, or "". Raise BadOptions. Called with the options.
-CHECKS = (Feature("nsqd_py.standby.group:check_group", lambda options, _: _has_group(options)),)
+CHECKS = (
+    Feature("nsqd_py.standby.group:check_group", lambda options, _: _has_group(options)),
+    Feature(
+        "nsqd_py.store.backup:check_with_store",
+        lambda options, _: bool(options.store and options.restore_from),
+    ),
+)
 # Raise StartError: nsqd cannot serve this data path. Called with it.
-REFUSALS = (Feature("nsqd_py.standby.backup:refuse", lambda _, directory: _is_backup(directory)),)
+REFUSALS = (
+    Feature("nsqd_py.store.backup:refuse", lambda options, directory: _is_backup(options, directory)),
+)
 # Runs one nsqd after the other, and returns the exit status: a `Runner`.
 RUNNERS = (Feature("nsqd_py.standby.part:serve_by_lease", lambda options, _: bool(options.lease)),)
 # Subclasses of `Part`. Each call goes to them in this order.
@@ -36,6 +46,7 @@ PARTS = (
         lambda options, directory: _has_standbys_or_is_one(options, directory),
     ),
     Feature("nsqd_py.standby.part:LeasePart", lambda options, _: bool(options.lease)),
+    Feature("nsqd_py.store.part:StorePart", lambda options, _: bool(options.store)),
     Feature("nsqd_py.go_import.part:GoImport", lambda _, directory: may_have_go_files(directory)),
 )
 
@@ -90,7 +101,13 @@ def _has_standbys_or_is_one(options: NsqdOptions, directory: Path) -> bool:
     return bool(is_primary or is_standby or options.lease)
 
 
-def _is_backup(directory: Path) -> bool:
+def _has_backup_command(options: NsqdOptions) -> bool:
+    """True if nsqd makes or restores a backup instead of serving; with a store, it restores that, and serves."""
+    return bool(options.backup_to or (options.restore_from and not options.store))
+
+
+def _is_backup(options: NsqdOptions, directory: Path) -> bool:
     from nsqd_py.broker.state_files import BACKUP_FILE
 
-    return os.path.exists(directory / BACKUP_FILE)  # False without permission, unlike `Path.exists`
+    is_incomplete = os.path.exists(directory / BACKUP_FILE)  # False without permission, unlike `Path.exists`
+    return (is_incomplete and not options.store) or os.path.exists(directory / _HEAD_OF_STORE)

@@ -13,5 +13,4 @@ copies        a standby's copy of the primary's files: written, checked, and wha
 repairs       what another nsqd of the group has and this one lacks: asked for, fetched, written back
 role          what a standby answers; its promotion; fencing of the old primary
 election      a lease decides who is the primary
-backup        --backup-to and --restore-from
 """

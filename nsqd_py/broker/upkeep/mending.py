@@ -49,6 +49,37 @@ class Repair(Protocol):
         """
 
 
+class Repairs:
+    """Several other copies, which are asked one after the other."""
+
+    def __init__(self, copies: Sequence[Repair]) -> None:
+        self._copies = copies
+
+    @classmethod
+    def of(cls, copies: Iterable[Repair | None]) -> Repairs | None:
+        """Return those that exist; None if there are none."""
+        existing = [copy for copy in copies if copy is not None]
+        return cls(existing) if existing else None
+
+    def is_possible(self) -> bool:
+        return any(copy.is_possible() for copy in self._copies)
+
+    def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
+        failure: Exception | None = None
+        for copy in self._copies:
+            if not copy.is_possible():
+                continue
+            try:
+                ranges = copy.fill(log, path, file, ranges)
+            except (OSError, NsqdError) as error:
+                failure = error
+            if not ranges:
+                return []
+        if failure is not None:
+            raise failure
+        return ranges
+
+
 _Key = tuple[Topic, LogFile]
 
 

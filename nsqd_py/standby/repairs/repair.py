@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from nsqd_py.diskqueue.checking import next_valid, record_end, valid_end
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
@@ -70,12 +70,10 @@ def repair_ranges(
         same = [each for each in remote_log.files if each.name == target.name and each.salt == target.salt]
         if not same or not is_same_history(epochs, remote_log.epochs):
             return ranges
-        remote = same[0]
+        remote = _RemoteCopy(link, same[0])
         with target.opened() as write:
             try:
-                return [
-                    left for start, end in ranges for left in _repair_range(link, remote, start, end, write)
-                ]
+                return [left for start, end in ranges for left in repair_range(remote, start, end, write)]
             except FetchFailed:  # it was replaced or removed there in the meantime
                 return ranges
 
@@ -83,28 +81,53 @@ def repair_ranges(
 Write = Callable[[int, bytes], None]
 
 
-def _repair_range(link: FetchLink, remote: RemoteFile, start: int, end: int, write: Write) -> Iterator[Range]:
+class OtherCopy(Protocol):
+    """Another copy of one log file, whose methods block this greenlet; `salt` is that of its header."""
+
+    salt: int
+
+    def fetch_bytes(self, offset: int, size_bytes: int) -> bytes:
+        """Return these bytes; fewer at the end of the file."""
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end`."""
+
+
+class _RemoteCopy:
+    """A log file that another nsqd of the group has."""
+
+    def __init__(self, link: FetchLink, remote: RemoteFile) -> None:
+        self.salt = remote.salt
+        self._link = link
+        self._remote = remote
+
+    def fetch_bytes(self, offset: int, size_bytes: int) -> bytes:
+        return self._link.fetch_bytes(self._remote, offset, size_bytes)
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        return self._link.pieces(self._remote, start, end)
+
+
+def repair_range(copy: OtherCopy, start: int, end: int, write: Write) -> Iterator[Range]:
     """Write the valid records of a range. Yield the parts that are damaged there too."""
     if start == 0:
-        header = link.fetch_bytes(remote, 0, FILE_HEADER_BYTES)
-        if FileHeader.decode(header).salt == remote.salt:
+        header = copy.fetch_bytes(0, FILE_HEADER_BYTES)
+        if FileHeader.decode(header).salt == copy.salt:
             write(0, header)
         start = FILE_HEADER_BYTES
     while start < end:
-        data = link.fetch_bytes(remote, start, min(end - start, _MOST_BYTES))
-        good = valid_end(data, remote.salt)
+        data = copy.fetch_bytes(start, min(end - start, _MOST_BYTES))
+        good = valid_end(data, copy.salt)
         if not good:
             after = record_end(data, start, end)
             if after is not None and after > start + len(data):
-                data = b"".join(link.pieces(remote, start, after))
-                good = valid_end(data, remote.salt)
+                data = b"".join(copy.pieces(start, after))
+                good = valid_end(data, copy.salt)
         if good:
             write(start, data[:good])
             start += good
             continue
-        after = next_valid(
-            lambda offset, size: link.fetch_bytes(remote, offset, size), remote.salt, start + 1, end
-        )
+        after = next_valid(copy.fetch_bytes, copy.salt, start + 1, end)
         yield start, after
         start = after
 

@@ -1,0 +1,344 @@
+"""The log files that the store has as objects of their own, and those that must go up.
+
+A file goes up whole when it is sealed, or in part, at a base, while it still grows. What nsqd then does to its own file
+(drops it, or replaces it by a sparse one) changes nothing in the store: the original has all messages, and the journals
+say which are finished.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from google_crc32c import extend
+
+from nsqd_py.broker.services import Topic
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.journals.ranges import SeqRanges
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.records import (
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    Damaged,
+    Incomplete,
+    decode_header,
+)
+from nsqd_py.feed.pieces import CHECKED_BYTES, OfferedFile, OfferedLog
+from nsqd_py.runtime.private_files import open_file
+from nsqd_py.server.options import NsqdOptions
+from nsqd_py.store.layout import StoredFile
+
+# A file that grows goes up as an object at a base if at least this much of it is only in rounds.
+PREFIX_BYTES = 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A log file that must go up, as it is now: its first `size_bytes`, with all messages before `end_seq`."""
+
+    topic: Topic
+    log: TopicLog
+    file: LogFile
+    size_bytes: int
+    end_seq: int
+    last_id: int
+    last_ns: int
+    is_sealed: bool
+
+    @property
+    def is_current(self) -> bool:
+        """False if the file was dropped or replaced in the meantime: then another one may have its name."""
+        return not self.topic.is_closed and self.file in self.log.files
+
+    def describe(self, epoch: int) -> StoredFile:
+        """Read the file, and return it as one of the store. May run in a thread. Raises OSError."""
+        crc = 0
+        front = b""
+        descriptor = open_file(self.file.path, os.O_RDONLY)
+        try:
+            for offset in range(0, self.size_bytes, _PIECE_BYTES):
+                data = os.pread(descriptor, min(_PIECE_BYTES, self.size_bytes - offset), offset)
+                crc = extend(crc, data)
+                front = front or data[: FILE_HEADER_BYTES + RECORD_HEADER_BYTES]
+        finally:
+            os.close(descriptor)
+        first_id, first_ns = _first_in(front)
+        return StoredFile(
+            self.topic.name,
+            self.file.first_seq,
+            self.file.salt,
+            self.size_bytes,
+            crc,
+            self.is_sealed,
+            self.end_seq,
+            first_id,
+            self.last_id,
+            first_ns,
+            self.last_ns,
+            epoch,
+        )
+
+
+def _first_in(front: bytes) -> tuple[int, int]:
+    """Return the id and the timestamp of the first message of a file, of which this is the beginning; zeros without one."""
+    try:
+        record = decode_header(front, FILE_HEADER_BYTES)
+    except (Damaged, Incomplete):
+        return 0, 0
+    return record.base_id, record.timestamp_ns
+
+
+class Original(NamedTuple):
+    """What the store has of a log file that compaction has replaced.
+
+    file         under its first number, if there is one
+    is_complete  True if sealed files have all messages of the new version, which so need not be stored
+    """
+
+    file: StoredFile | None
+    is_complete: bool
+
+
+class Retention(NamedTuple):
+    """How long, and how much, the store keeps of a topic after all channels have finished it; 0 turns a rule off."""
+
+    time_ns: int
+    size_bytes: int
+
+    def __bool__(self) -> bool:
+        return bool(self.time_ns or self.size_bytes)
+
+    @classmethod
+    def of(cls, options: NsqdOptions, topic: str) -> Retention:
+        """Return that of a topic: not less than nsqd itself keeps."""
+        return cls(
+            max(options.retention_time_ns.of(topic), options.store_retention_time_ns.of(topic)),
+            max(options.retention_bytes.of(topic), options.store_retention_bytes.of(topic)),
+        )
+
+    def keeps(self, file: StoredFile, newer_bytes: int, now_ns: int) -> bool:
+        """True if the file must stay; `newer_bytes` are those of the newer files."""
+        is_young = self.time_ns > 0 and file.last_ns + self.time_ns > now_ns
+        return is_young or newer_bytes < self.size_bytes
+
+
+@dataclass(slots=True)
+class _Log:
+    """The stored files of one log, by first sequence number.
+
+    log      None until nsqd's own log is known
+    seen     the files of nsqd's log when it was last asked which must go up, and their number
+    """
+
+    log: TopicLog | None = None
+    files: dict[int, StoredFile] = field(default_factory=dict)
+    seen: tuple[list[LogFile], int] | None = None
+
+    def sealed(self) -> SeqRanges:
+        """Return the messages of the sealed files. A file that compaction has made of such files is covered by them."""
+        stored = SeqRanges(0)
+        for each in self.files.values():
+            if each.is_sealed:
+                stored.add_missing(each.first_seq, each.end_seq)
+        return stored
+
+    def end_of(self, file: LogFile, sealed: SeqRanges) -> int:
+        """Return the offset up to which the store has the messages of a file of nsqd."""
+        stored = self.files.get(file.first_seq)
+        if stored is not None and stored.salt == file.salt:
+            return stored.size_bytes
+        is_covered = not file.is_whole and sealed.covers(file.first_seq, file.end_seq)
+        return file.end_offset if is_covered else 0
+
+    def has_sealed(self, file: LogFile) -> bool:
+        """True if the store has all of a sealed file as an object."""
+        stored = self.files.get(file.first_seq)
+        return stored is not None and stored.salt == file.salt and stored.is_sealed
+
+
+class StoredFiles:
+    """The log files of the store, by topic.
+
+    size_bytes  of all of them
+    """
+
+    def __init__(self, files: Iterable[StoredFile]) -> None:
+        self._logs: dict[str, _Log] = {}
+        self.size_bytes = 0
+        for file in files:
+            self.add(file)
+
+    def __iter__(self) -> Iterator[StoredFile]:
+        for log in self._logs.values():
+            yield from log.files.values()
+
+    def __len__(self) -> int:
+        return sum(len(log.files) for log in self._logs.values())
+
+    def of_topic(self, topic: str) -> list[StoredFile]:
+        """Return the files of a topic in order."""
+        log = self._logs.get(topic)
+        return sorted(log.files.values()) if log is not None else []
+
+    def add(self, file: StoredFile) -> StoredFile | None:
+        """Add a file, and return the one that it replaces."""
+        log = self._logs.setdefault(file.topic, _Log())
+        before = log.files.get(file.first_seq)
+        log.files[file.first_seq] = file
+        self.size_bytes += file.size_bytes - (before.size_bytes if before is not None else 0)
+        return before if before != file else None
+
+    def remove(self, file: StoredFile) -> None:
+        """Forget a file."""
+        log = self._logs[file.topic]
+        if log.files.get(file.first_seq) == file:
+            del log.files[file.first_seq]
+            self.size_bytes -= file.size_bytes
+
+    def forget_replaced(self, topic: Topic) -> list[StoredFile]:
+        """Return the stored files that are older versions of nsqd's, and have not all of their messages; forget them."""
+        mine = self._logs.get(topic.name)
+        if topic.log is None or mine is None or mine.log is not topic.log:
+            return []
+        sealed = mine.sealed()
+        found = []
+        for file in topic.log.files:
+            stored = mine.files.get(file.first_seq)
+            is_other = stored is not None and stored.salt != file.salt
+            if stored is not None and is_other and not sealed.covers(file.first_seq, file.end_seq):
+                self.remove(stored)
+                found.append(stored)
+        return found
+
+    def original_of(self, topic: str, name: str) -> Original:
+        """Return what the store has of a log file of nsqd that was replaced: what to do with its new version."""
+        mine = self._logs.get(topic)
+        log = mine.log if mine is not None else None
+        local = (
+            next((file for file in log.files if file.path.name == name), None) if log is not None else None
+        )
+        if mine is None or local is None:
+            return Original(None, is_complete=False)
+        stored = mine.files.get(local.first_seq)
+        is_complete = mine.sealed().covers(local.first_seq, local.end_seq)
+        return Original(stored, is_complete=is_complete)
+
+    def forget_others(self, topic: str, log: TopicLog | None) -> list[StoredFile]:
+        """Return the files of a topic that were of another log than this one, and forget them; None is a deleted topic.
+
+        The first log of a topic that is asked for is the one that the store had before.
+        """
+        mine = self._logs.get(topic)
+        if mine is None:
+            if log is not None:
+                self._logs[topic] = _Log(log)
+            return []
+        if mine.log is None and log is not None:
+            mine.log = log
+        if mine.log is log:
+            return []
+        gone = list(mine.files.values())
+        self.size_bytes -= sum(file.size_bytes for file in gone)
+        del self._logs[topic]
+        if log is not None:
+            self._logs[topic] = _Log(log)
+        return gone
+
+    # ---- what must go up
+
+    def uploads(self, topic: Topic, *, is_base: bool, is_retained: bool) -> Iterator[Upload]:
+        """Yield the files of a topic that must go up now.
+
+        is_base      a base begins, which must not have the bytes of all logs
+        is_retained  the store keeps what is finished: each sealed file goes up
+        """
+        log = topic.log
+        if log is None or topic.is_closed:
+            return
+        self.forget_others(topic.name, log)
+        mine = self._logs[topic.name]
+        files = list(log.files)
+        is_seen = mine.seen is not None and mine.seen[0] is log.files and mine.seen[1] == len(files)
+        if is_seen and not is_base:
+            return
+        mine.seen = (log.files, len(files))
+        sealed = mine.sealed()
+        for file, following in zip_longest(files, files[1:]):
+            is_sealed = following is not None
+            last_id = following.header.used_id if following is not None else log.used_id
+            upload = Upload(
+                topic, log, file, file.end_offset, file.end_seq, last_id, file.newest_ns, is_sealed
+            )
+            new_bytes = file.end_offset - mine.end_of(file, sealed)
+            if (
+                is_base
+                and new_bytes >= PREFIX_BYTES
+                or is_retained
+                and is_sealed
+                and file.is_whole
+                and not mine.has_sealed(file)
+            ):
+                yield upload
+
+    def unneeded(self, topic: Topic, retention: Retention, now_ns: int) -> list[StoredFile]:
+        """Return the files that may go: sealed, finished by all channels, gone from nsqd's disk, and not retained."""
+        log = topic.log
+        mine = self._logs.get(topic.name)
+        if log is None or topic.is_closed or mine is None or mine.log is not log:
+            return []
+        local = {file.first_seq for file in log.files}
+        newer_bytes = 0
+        found: list[StoredFile] = []
+        for first_seq in sorted(mine.files, reverse=True):
+            file = mine.files[first_seq]
+            is_free = file.is_sealed and first_seq not in local
+            is_retained = retention.keeps(file, newer_bytes, now_ns)
+            if is_free and not is_retained and not topic.is_needed(first_seq, file.end_seq):
+                found.append(file)
+            newer_bytes += file.size_bytes
+        return found
+
+    def is_stored(self, topic: str, file: LogFile) -> bool:
+        """True if the store has all messages of a sealed file of nsqd's log, so that this may go."""
+        mine = self._logs.get(topic)
+        return mine is not None and mine.end_of(file, mine.sealed()) >= file.end_offset
+
+    # ---- what a feed need not read again
+
+    def offer(self, topics: Iterable[Topic], in_thread: Callable[..., None]) -> dict[str, OfferedLog]:
+        """Return what the store has of the logs of nsqd, as a reader offers it to a feed. Raises OSError."""
+        offered: dict[str, OfferedLog] = {}
+        for topic in topics:
+            log = topic.log
+            mine = self._logs.get(topic.name)
+            if log is None or mine is None or mine.log is not log:
+                continue
+            sealed = mine.sealed()
+            ends = [(file, mine.end_of(file, sealed)) for file in log.files]
+            files: dict[str, OfferedFile] = {}
+            in_thread(_offer_files, ends, files)
+            offered[topic.name] = OfferedLog(log.epochs, files)
+        return offered
+
+
+def _offer_files(ends: Iterable[tuple[LogFile, int]], offered: dict[str, OfferedFile]) -> None:
+    """Add the files that end at these offsets to `offered`; runs in a thread. A file that is gone is left out."""
+    for file, end in ends:
+        path: Path = file.path
+        if not end:
+            continue
+        try:
+            descriptor = open_file(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            start = max(0, end - CHECKED_BYTES)
+            checksum = extend(0, os.pread(descriptor, end - start, start))
+        finally:
+            os.close(descriptor)
+        offered[path.name] = OfferedFile(file.salt, end, checksum)

@@ -1,0 +1,294 @@
+"""The store as a part of nsqd: the claim at the start, the publishers that wait for it, what is shown, and the end.
+
+nsqd with `--store` starts only when the store has answered: after a power cut the store may have what the disk has lost,
+and another nsqd may have taken over. While it serves, a store that is away costs nothing but its protection.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import gevent
+
+from nsqd_py.broker.answer_gate import AnswerGate
+from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Addition, Topic
+from nsqd_py.broker.state_files import read_clock_file, read_clocks
+from nsqd_py.errors import NsqdError, StartError
+from nsqd_py.queue.publish_buffer import Tickets
+from nsqd_py.runtime.process import share_arenas
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.server.docking import Host, Part
+from nsqd_py.standby.copies.data_path import own_member
+from nsqd_py.store.files import StoredFiles
+from nsqd_py.store.layout import BadObject, Head
+from nsqd_py.store.objects import Objects, StoreError, StoreRefused, open_objects
+from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
+from nsqd_py.store.repairing import StoreCopies
+from nsqd_py.store.requests import CountedObjects
+from nsqd_py.store.restore import Restoration, catch_up
+from nsqd_py.store.uploading import StoreStream
+
+_PATIENCE_S = 60.0  # how long a start waits for the store
+_PAUSE_S = 1.0
+_NOTICE_AFTER_S = 10.0  # /ping says that the store is away
+_LAST_ROUNDS_S = 3.0  # how long the end waits for the store
+_POLL_S = 0.01
+COPYING, STORING, AWAY = "copying", "storing", "away"
+
+
+class StoreAddition(Addition):
+    """What the store adds to the broker: waiting publishers, statistics, a notice, and a copy of the logs.
+
+    With `--store-acks=1`, each write to a log has a number, beginning at 1, and its publishers wait for the round that
+    has it.
+    """
+
+    def __init__(self, broker: Broker, objects: CountedObjects, owner: Owner) -> None:
+        options = broker.options
+        self._broker = broker
+        self._objects = objects
+        self._owner = owner
+        self._gate = AnswerGate(timeout_ns=options.store_timeout_ns)
+        self._writes = 0
+        self._alarm = broker.alarms.alarm(self._refuse_overdue)
+        self.stream: StoreStream | None = None
+        if options.store_acks:
+            broker.sync.add_holder(self._written)
+
+    # ---- publishers that wait
+
+    def _written(self, _topic: Topic, publishers: Tickets) -> None:
+        """A log was written: count that, and hold the publishers until the store has it."""
+        self._writes += 1
+        if not publishers:
+            return
+        self._gate.hold(self._writes, publishers, self._broker.clock())
+        if self.stream is not None:
+            self.stream.publishers_wait()
+        deadline_ns = self._gate.next_deadline_ns
+        if deadline_ns is not None:
+            self._alarm.set_no_later(deadline_ns)
+
+    def last_write(self) -> int:
+        return self._writes
+
+    def count(self) -> int:
+        return self._gate.publisher_count
+
+    def stored(self, write: int) -> None:
+        self._gate.answer(write)
+        self._alarm.set(self._gate.next_deadline_ns)
+
+    def _refuse_overdue(self, now_ns: int) -> None:
+        reason = f"the store {self._objects!r} did not take a message in time (--store-timeout)"
+        self._gate.refuse_overdue(now_ns, TimeoutError(errno.ETIMEDOUT, reason))
+        self._alarm.set(self._gate.next_deadline_ns)
+
+    def refuse_all(self, reason: str) -> None:
+        """Refuse all publishers that wait."""
+        self._gate.answer_all(lambda _write: OSError(errno.EIO, reason))
+        self._alarm.set(None)
+
+    def close(self) -> None:
+        self.refuse_all("nsqd is stopping")
+        if self.stream is not None:
+            self.stream.stop()
+
+    # ---- what is shown
+
+    def notice(self) -> str | None:
+        outage = self.stream.outage if self.stream is not None else None
+        if outage is None or monotonic() - outage.since_s < _NOTICE_AFTER_S:
+            return None
+        return f"the store {self._objects!r} takes nothing: {outage.reason}"
+
+    def statistics(self) -> dict[str, Any]:
+        stream = self.stream
+        if stream is None:
+            return {}
+        lag = stream.lag()
+        state = COPYING if stream.is_copying else STORING
+        if stream.outage is not None:
+            state = AWAY
+        last_round_ms_ago = None
+        if stream.last_round_s:
+            last_round_ms_ago = int((monotonic() - stream.last_round_s) * 1000)
+        shown = {
+            "url": self._broker.options.store,
+            "epoch": self._owner.epoch,
+            "state": state,
+            "acks": self._broker.options.store_acks,
+            "lag_messages": lag.messages,
+            "lag_bytes": lag.size_bytes,
+            "lag_ms": lag.ms,
+            "last_round": stream.last_round,
+            "last_round_ms_ago": last_round_ms_ago,
+            "objects": len(stream.files) + stream.round_count,
+            "size_bytes": stream.files.size_bytes + stream.round_bytes,
+            "requests_today": self._objects.requests.today(self._broker.services.wall_clock()),
+            "error": stream.outage.reason if stream.outage is not None else "",
+        }
+        return {"store": shown}
+
+    def other_copies(self) -> StoreCopies | None:
+        if self.stream is None:
+            return None
+        return StoreCopies(self._objects, self._broker.services.threadpool, self.stream.files)
+
+
+class StorePart(Part):
+    """Claims the store, restores or catches up from it, and puts what is new there."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._broker = host.broker
+        self._options = host.broker.options
+        self._directory: Path = host.broker.services.directory
+        self._threadpool = host.broker.services.threadpool
+        self._log = host.broker.log
+        self._objects: CountedObjects | None = None
+        self._owner: Owner | None = None
+        self._addition: StoreAddition | None = None
+        self._is_other_node = False  # the state was another node's
+        self._end_s = 0.0
+
+    # ---- the start
+
+    def before_load(self) -> None:
+        options = self._options
+        share_arenas()  # the client of a bucket has threads
+        try:
+            objects = CountedObjects(open_objects(options.store, options.store_endpoint))
+        except (ValueError, StoreRefused) as error:
+            raise StartError(f"--store={options.store} cannot be used: {error}") from error
+        self._objects = objects
+        restoration = Restoration(self._directory, objects, self.host.on_progress, self._log)
+        is_restored = restoration.is_due(options.restore_from)
+        claims = Claims(self._directory)
+
+        def check(head: Head | None) -> None:
+            self._is_other_node = head is not None and not claims.is_mine(head)
+            self._check_head(head, is_restored=is_restored)
+
+        owner = self._owner = self._claim(objects, claims, check)
+        image = owner.image
+        assert image is not None
+        self._log.info("STORE: %r is this nsqd's, in the epoch %d", objects, owner.epoch)
+        try:
+            if is_restored:
+                restoration.run(image)
+            else:
+                catch_up(restoration, image, is_same_boot=self._is_same_boot())
+        except (BadObject, StoreError, StoreRefused) as error:
+            raise StartError(
+                f"cannot get from the store {objects!r} what is missing here: {error}"
+            ) from error
+
+    def _claim(self, objects: Objects, claims: Claims, check: Any) -> Owner:
+        """Claim the store; wait for it for a minute. Raises StartError."""
+        ends_s = monotonic() + _PATIENCE_S
+        node = own_member(self._directory, self._options).address
+        reported = ""
+        while True:
+            self.host.notifier.status(f"claiming the store {objects!r}")
+            try:
+                return claim(objects, node, claims, check, self._note_damage)
+            except StoreError as error:
+                if monotonic() >= ends_s:
+                    raise StartError(f"the store {objects!r} does not answer: {error}") from error
+                if str(error) != reported:
+                    self._log.warning("STORE: %r does not answer - %s; trying again", objects, error)
+                    reported = str(error)
+            except (StoreRefused, Superseded, BadObject) as error:
+                raise StartError(f"the store {objects!r} cannot be claimed: {error}") from error
+            self.host.on_progress()
+            gevent.sleep(_PAUSE_S)
+
+    def _check_head(self, head: Head | None, *, is_restored: bool) -> None:
+        """Raise StartError if this nsqd must not claim the store."""
+        if head is None:
+            if is_restored:
+                raise StartError(f"there is nothing to restore in the store {self._objects!r}")
+            return
+        if self._is_other_node and not is_restored and not self._options.lease:
+            raise StartError(
+                f"the store {self._objects!r} has the messages of {head.node} (epoch {head.epoch}), not those of "
+                f"{self._directory.absolute()}: choose another --store, or restore them into an empty --data-path with "
+                f"--restore-from={self._options.store}"
+            )
+
+    def _note_damage(self, error: BadObject) -> None:
+        self._log.error("STORE: %s; set aside", error)
+
+    def _is_same_boot(self) -> bool:
+        """True if the machine was not rebooted since the last nsqd on this data path: then it has lost nothing."""
+        before = read_clock_file(self._directory)
+        return before is not None and before.is_same_boot(read_clocks(0))
+
+    def loaded(self) -> None:
+        broker, owner, objects = self._broker, self._owner, self._objects
+        assert owner is not None
+        assert objects is not None
+        assert owner.image is not None
+        if self._is_other_node:
+            from nsqd_py.standby.role import promote
+
+            promote(broker, self._directory, None)
+        files = StoredFiles(file for files in owner.image.files.values() for file in files)
+        owner.image = None
+        addition = self._addition = StoreAddition(broker, objects, owner)
+        addition.stream = StoreStream(
+            broker, self._directory, self._threadpool, objects, owner, files, addition, self._superseded
+        )
+        broker.add(addition)
+
+    def start(self) -> None:
+        if self._addition is not None and self._addition.stream is not None:
+            self._addition.stream.start()
+
+    def _superseded(self, error: NsqdError) -> None:
+        """End at once: another nsqd serves these messages."""
+        self._log.error("STORE: %s; this nsqd ends", error)
+        self.host.cut_off("another nsqd has taken over the store")
+        if self._addition is not None:
+            self._addition.refuse_all(str(error))
+        self.host.fail()
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """Put what publishers wait for."""
+        self._end_s = monotonic() + _LAST_ROUNDS_S
+        self._finish()
+
+    def answered(self) -> None:
+        """Put what consumers finished last, and say in the store that it has everything."""
+        self._finish()
+        stream = self._addition.stream if self._addition is not None else None
+        if stream is not None and stream.has_all and not self._has_unsaved():
+            gevent.spawn(self._close_head).join(max(0.0, self._end_s - monotonic()))
+
+    def _close_head(self) -> None:
+        assert self._owner is not None
+        try:
+            in_thread(self._threadpool, self._owner.close)
+        except NsqdError as error:
+            self._log.warning("STORE: cannot say in the store that this nsqd has stopped - %s", error)
+
+    def _finish(self) -> None:
+        """Wait until the store has everything, for the time that is left. Blocks this greenlet."""
+        stream = self._addition.stream if self._addition is not None else None
+        if stream is None:
+            return
+        stream.hurry()
+        while monotonic() < self._end_s and (self._has_unsaved() or not stream.has_all):
+            gevent.sleep(_POLL_S)
+
+    def _has_unsaved(self) -> bool:
+        """True if a channel has finished something that is not in its journal."""
+        channels = [channel for topic in self._broker.topics.values() for channel in topic.channels.values()]
+        return any(channel.is_dirty and channel.journal is not None for channel in channels)

@@ -1,0 +1,101 @@
+"""Repairs nsqd's log files with what the store has of them: the objects of log files, and the rounds after the last base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.journals.ranges import Range
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.standby.repairs.repair import RepairedFile, repair_range
+from nsqd_py.store.files import StoredFiles
+from nsqd_py.store.image import LogSource, StoreReader
+from nsqd_py.store.objects import Objects
+
+
+class StoreCopies:
+    """The store as another copy of the logs: a `Repair` of `broker.mending`."""
+
+    def __init__(self, objects: Objects, threadpool: Any, files: StoredFiles) -> None:
+        self._objects = objects
+        self._threadpool = threadpool
+        self._files = files
+
+    def is_possible(self) -> bool:
+        return True
+
+    def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
+        topic, _ = parse_log_file_name(file.path.name) or ("", 0)
+        source = self._source_of(topic, file, max(end for _, end in ranges))
+        if source is None:
+            return ranges
+        copy = _StoredCopy(self._objects, self._threadpool, source)
+        target = RepairedFile(self._threadpool, path, file.path.name, file.salt)
+        left: list[Range] = []
+        with target.opened() as write:
+            for start, end in ranges:
+                stored_end = min(end, source.size_bytes)
+                if start < stored_end:
+                    left += repair_range(copy, start, stored_end, write)
+                if stored_end < end:
+                    left.append((max(start, stored_end), end))
+        return left
+
+    def _source_of(self, topic: str, file: LogFile, end: int) -> LogSource | None:
+        """Return where the store has this log file; its rounds are read only for what is in none of the files."""
+        for stored in self._files.of_topic(topic):
+            if stored.first_seq == file.first_seq and stored.salt == file.salt and stored.size_bytes >= end:
+                return LogSource(file.path.name, file.first_seq, file.salt, stored, None)
+        found: list[LogSource] = []
+
+        def read() -> None:
+            reader = StoreReader(self._objects)
+            reader.refresh()
+            found.extend(
+                source
+                for source in reader.image.log_files(topic)
+                if source.name == file.path.name and source.salt == file.salt
+            )
+
+        in_thread(self._threadpool, read)
+        return found[0] if found else None
+
+
+class _StoredCopy:
+    """The bytes of one log file in the store. Methods block the greenlet, and raise the errors of `Objects`."""
+
+    def __init__(self, objects: Objects, threadpool: Any, source: LogSource) -> None:
+        self.salt = source.salt
+        self._objects = objects
+        self._threadpool = threadpool
+        self._source = source
+
+    def fetch_bytes(self, offset: int, size_bytes: int) -> bytes:
+        end = offset + size_bytes
+        found: list[bytes] = []
+        stored = self._source.stored
+        if stored is not None and offset < stored.size_bytes:
+            name, until = stored.name, min(end, stored.size_bytes)
+
+            def fetch() -> None:
+                found.append(self._objects.get_range(name, offset, until))
+
+            in_thread(self._threadpool, fetch)
+        return b"".join([*found, *self._parts_of_tail(offset, end)])
+
+    def _parts_of_tail(self, start: int, end: int) -> Iterator[bytes]:
+        tail = self._source.tail
+        if tail is None:
+            return
+        position = tail.start_offset
+        for chunk in tail.chunks:
+            after = position + len(chunk)
+            if after > start and position < end:
+                yield chunk[max(0, start - position) : end - position]
+            position = after
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        yield self.fetch_bytes(start, end - start)

@@ -1,0 +1,311 @@
+"""Writes what a store has into a data path: all of it into an empty one, and what is missing into one that lost its end.
+
+Into an empty data path go the small files, and the log files that have unfinished messages. What is only retained stays
+in the store, where nsqd reads it when it is asked for. `nsqd.backup` lies in a data path until it is restored completely.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from google_crc32c import extend
+
+from nsqd_py.broker.state_files import BACKUP_FILE, MEMBER_FILE, METADATA_FILE, write_checked
+from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, replace_file, sync_directory
+from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.records import Damaged
+from nsqd_py.diskqueue.recovery import recover_file
+from nsqd_py.errors import StartError
+from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.runtime.private_files import create, make_directory, open_file
+from nsqd_py.standby.copies.data_path import check_name, topic_of
+from nsqd_py.standby.copies.syncing import write_at
+from nsqd_py.standby.copies.unfinished import Unfinished
+from nsqd_py.store.image import LogSource, StoreImage
+from nsqd_py.store.layout import BadObject
+from nsqd_py.store.objects import Objects
+from nsqd_py.store.ownership import CLAIMS_FILE
+
+_AT_ONCE = 8  # files that are fetched at the same time
+_PIECE_BYTES = 4 * 1024 * 1024
+_POLL_S = 0.05
+_RECENT_S = 600.0
+_ALONE_PREFIX = "store-alone-"
+# Files of an empty data path. A new file system has lost+found.
+_OF_EMPTY = {"lost+found", CLAIMS_FILE, MEMBER_FILE}
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """Writes files of a store into the data path `directory`."""
+
+    directory: Path
+    objects: Objects
+    on_progress: Callable[[], None]
+    log: Log
+
+    def is_due(self, restore_from: str) -> bool:
+        """True if the data path is empty, and must be restored. Raises StartError and OSError."""
+        names = set(os.listdir(self.directory))
+        if BACKUP_FILE in names:
+            if not restore_from:
+                raise StartError(
+                    f"{self.directory.absolute()} was not restored completely: give --restore-from again, which restores "
+                    "it from the beginning"
+                )
+            return True
+        if not restore_from or names <= _OF_EMPTY:
+            return bool(restore_from)
+        if CLAIMS_FILE in names:
+            return False
+        raise StartError(
+            f"{self.directory.absolute()} is not empty, and was in no store: choose an empty --data-path for --restore-from"
+        )
+
+    def run(self, image: StoreImage, *, is_complete: bool = False) -> int:
+        """Write all files that are needed, and return their number; with `is_complete`, also what is only retained.
+
+        Raises OSError, BadObject and the errors of `Objects`.
+        """
+        write_checked(self.directory / BACKUP_FILE, {"restored": True})
+        self._remove_partial()
+        for name, content in image.small.items():
+            self.write_small(name, content)
+        sources = [
+            source for topic in image.topics for source in self.needed(image, topic, is_complete=is_complete)
+        ]
+        self.fetch(sources)
+        (self.directory / BACKUP_FILE).unlink()
+        sync_directory(self.directory)
+        size_bytes = sum(source.size_bytes for source in sources)
+        self.log.info("STORE: restored %d log files, %d bytes", len(sources), size_bytes)
+        return len(image.small) + len(sources)
+
+    def _remove_partial(self) -> None:
+        for name in os.listdir(self.directory):
+            if name not in _OF_EMPTY and name != BACKUP_FILE:
+                (self.directory / name).unlink()
+
+    def write_small(self, name: str, content: bytes | bytearray) -> None:
+        """Write a journal, or one of the other small files."""
+        check_name(name)
+        replace_file(self.directory / name, bytes(content))
+
+    def needed(self, image: StoreImage, topic: str, *, is_complete: bool = False) -> list[LogSource]:
+        """Return the log files of a topic that a data path must have."""
+        sources = image.log_files(topic)
+        if is_complete or not sources:
+            return sources
+        names = {source.name: source for source in sources}
+        unfinished = Unfinished(self.directory, {topic: names}, {topic: _journals_of(image, topic)})
+        needed = [source for source in sources[:-1] if unfinished.in_file(topic, source.name)]
+        return [*needed, sources[-1]]  # where the log goes on
+
+    # ---- log files
+
+    def fetch(self, sources: Iterable[LogSource]) -> None:
+        """Write these log files, several at once. Raises as `run` does."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            running = {pool.submit(self._fetch, source) for source in sources}
+            try:
+                while running:
+                    done, running = wait(running, _POLL_S, "FIRST_COMPLETED")
+                    for each in done:
+                        each.result()
+                    self.on_progress()
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        sync_directory(self.directory)
+
+    def _fetch(self, source: LogSource) -> None:
+        """Write one file under another name, then give it its own; runs in a thread."""
+        check_name(source.name)
+        path = self.directory / source.name
+        temporary = path.with_name(f"{path.name}.compact")  # a start removes it
+        with create(temporary) as file:
+            self._copy_to(source, 0, lambda _offset, data: file.write(data))
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+
+    def _copy_to(self, source: LogSource, start: int, write: Callable[[int, bytes], object]) -> None:
+        """Read a log file from `start` on, and pass the pieces with their offsets to `write`."""
+        stored = source.stored
+        if stored is not None:
+            crc = 0
+            for offset in range(0, stored.size_bytes, _PIECE_BYTES):
+                end = min(offset + _PIECE_BYTES, stored.size_bytes)
+                data = self.objects.get_range(stored.name, offset, end)
+                crc = extend(crc, data)
+                if len(data) != end - offset:
+                    raise BadObject(f"{stored.name} is damaged: it ends at {offset + len(data)}")
+                if end > start:
+                    write(max(offset, start), data[max(0, start - offset) :])
+            if crc != stored.crc:
+                raise BadObject(f"{stored.name} is damaged: its checksum is wrong")
+        if source.tail is None:
+            return
+        offset = source.tail.start_offset
+        for data in source.tail.chunks:
+            end = offset + len(data)
+            if end > start:
+                write(max(offset, start), data[max(0, start - offset) :])
+            offset = end
+
+    def extend(self, source: LogSource, start: int) -> None:
+        """Append what the store has behind `start` to a local log file, and sync it."""
+        descriptor = open_file(self.directory / source.name, os.O_RDWR)
+        try:
+            os.ftruncate(descriptor, start)
+            self._copy_to(source, start, lambda offset, data: write_at(descriptor, offset, memoryview(data)))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _journals_of(image: StoreImage, topic: str) -> set[str]:
+    return {name for name in image.small if name.endswith(JOURNAL_SUFFIX) and topic_of(name) == topic}
+
+
+# ---- a data path that has lost its end
+
+
+def catch_up(restoration: Restoration, image: StoreImage, *, is_same_boot: bool) -> None:
+    """Write into a data path what the store has and it lacks, after a power cut. Raises as `Restoration.run` does.
+
+    is_same_boot  the machine was not rebooted since: topics that are not here were deleted
+    """
+    directory = restoration.directory
+    present = {topic_of(name) for name in os.listdir(directory)}
+    for topic in image.topics:
+        restoration.on_progress()
+        if topic in present:
+            _CatchUp(restoration, image, topic).run(is_same_boot=is_same_boot)
+        elif not is_same_boot:
+            restoration.log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
+            _write_journals(restoration, image, topic)
+            restoration.fetch(restoration.needed(image, topic))
+    if not (directory / METADATA_FILE).exists() and METADATA_FILE in image.small:
+        restoration.write_small(METADATA_FILE, image.small[METADATA_FILE])
+
+
+def _write_journals(restoration: Restoration, image: StoreImage, topic: str) -> None:
+    for name in _journals_of(image, topic):
+        if not (restoration.directory / name).exists():
+            restoration.write_small(name, image.small[name])
+
+
+class _CatchUp:
+    """Brings one topic of a data path up to the state of the store."""
+
+    def __init__(self, restoration: Restoration, image: StoreImage, topic: str) -> None:
+        self._restoration = restoration
+        self._directory = restoration.directory
+        self._image = image
+        self._topic = topic
+        self._local = sorted(
+            name
+            for name in os.listdir(restoration.directory)
+            if (parsed := parse_log_file_name(name)) is not None and parsed[0] == topic
+        )
+
+    def run(self, *, is_same_boot: bool) -> None:
+        sources = self._image.log_files(self._topic)
+        if not is_same_boot:
+            _write_journals(self._restoration, self._image, self._topic)
+            self._set_aside_other_end(sources)
+            for source in sources:
+                if source.name in self._local and self._is_recent(source.name):
+                    self._extend(source)
+        last = self._local[-1] if self._local else ""
+        lost = [
+            source
+            for source in self._restoration.needed(self._image, self._topic)
+            if source.name not in self._local and self._is_lost(source, last)
+        ]
+        if lost:
+            self._restoration.fetch(lost)
+            names = ", ".join(source.name for source in lost)
+            self._restoration.log.warning(
+                "STORE: files that were missing here came back from the store: %s", names
+            )
+
+    def _is_recent(self, name: str) -> bool:
+        """True if the file was written in the last minutes before the end: a power cut may have cut it."""
+        newest_s = max((self._directory / local).stat().st_mtime for local in self._local)
+        return (self._directory / name).stat().st_mtime > newest_s - _RECENT_S
+
+    def _is_lost(self, source: LogSource, last: str) -> bool:
+        """True if nsqd has lost this file: it is behind its last one, or unfinished here, and no other one has it."""
+        if source.name > last:
+            return True
+        own = {name for name in os.listdir(self._directory) if name.endswith(JOURNAL_SUFFIX)}
+        journals = {name for name in own if topic_of(name) == self._topic}
+        names = dict.fromkeys([*self._local, source.name])
+        unfinished = Unfinished(self._directory, {self._topic: names}, {self._topic: journals})
+        return bool(unfinished.in_file(self._topic, source.name)) and not self._is_covered(source)
+
+    def _is_covered(self, source: LogSource) -> bool:
+        """True if a sparse file, which a compaction has made, reaches over this one."""
+        before = [name for name in self._local if name < source.name]
+        if not before:
+            return False
+        try:
+            file = LogFile.open(self._directory / before[-1], os.O_RDONLY)
+        except Damaged:
+            return False
+        try:
+            recover_file(file, is_last=False)
+            return file.end_seq > source.first_seq
+        finally:
+            file.close()
+
+    def _extend(self, source: LogSource) -> None:
+        found = self._end_of(source.name)
+        if found is None:
+            return
+        salt, end_offset = found
+        if salt == source.salt and end_offset < source.size_bytes:
+            self._restoration.extend(source, end_offset)
+            self._restoration.log.warning(
+                "STORE: %s: %d bytes that were missing here came back from the store",
+                source.name,
+                source.size_bytes - end_offset,
+            )
+
+    def _end_of(self, name: str) -> tuple[int, int] | None:
+        """Return the salt of a local log file, and the end of its records; None if its header is damaged."""
+        try:
+            file = LogFile.open(self._directory / name, os.O_RDONLY)
+        except Damaged:
+            return None
+        try:
+            recover_file(file, is_last=True)
+            return file.salt, file.end_offset
+        finally:
+            file.close()
+
+    def _set_aside_other_end(self, sources: list[LogSource]) -> None:
+        """Set the last file here aside if the store's last one is another one under the same name."""
+        if not sources or not self._local or sources[-1].name != self._local[-1]:
+            return
+        found = self._end_of(self._local[-1])
+        if found is None or found[0] != sources[-1].salt:
+            self._set_aside(self._local[-1])
+
+    def _set_aside(self, name: str) -> None:
+        directory = self._directory / f"{_ALONE_PREFIX}{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+        make_directory(directory)
+        os.rename(self._directory / name, directory / name)
+        self._local.remove(name)
+        self._restoration.log.error(
+            "STORE: %s is not the file that the store has under this name; it is kept in %s",
+            name,
+            directory.name,
+        )
