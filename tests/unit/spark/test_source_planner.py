@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -501,7 +501,9 @@ class SharedStreams(Streams):
 
 
 TestStreams = Streams.TestCase
-TestStreams.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+# Without the phase that explains failures: it traces each line, which takes longer than the rest.
+PHASES = set(Phase) - {Phase.explain}
+TestStreams.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, phases=PHASES)
 TestLossyStreams = LossyStreams.TestCase
 TestLossyStreams.settings = TestStreams.settings
 TestSharedStreams = SharedStreams.TestCase
