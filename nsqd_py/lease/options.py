@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nsqd_py.net.tls_options import file_of_peer
-from nsqd_py.settings.declaration import BadOptions, Options, setting, string
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, setting, string
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, URL
 
@@ -54,6 +54,8 @@ def check_lease(options: Any) -> None:
         "etcds://"
     ):
         raise BadOptions("--lease-tls-... needs a lease of etcds://")
+    if options.lease.startswith(("s3://", "gs://", "az://")):
+        check_package("obstore", "store", "--lease")
     if options.standby_of or options.promote:
         raise BadOptions("--lease decides who is the primary: leave out --standby-of and --promote")
     if options.tcp_address.endswith(":0") and not options.broadcast_tcp_port:
