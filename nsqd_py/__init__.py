@@ -29,6 +29,7 @@ tcp         connections of NSQ clients
 lookup      nsqd's side of nsqlookupd
 standby     a second nsqd that follows this one, and replaces it
 lease       leases of etcd or in a bucket, which decide who is the primary
+store       the messages of one nsqd in a bucket or directory
 go_import   takes over the data of Go's nsqd
 feed        what is new in a data path, for those that copy it
 broker      the topics and channels that exist, start-up, upkeep of the disk

@@ -240,7 +240,7 @@ class BucketStore:
         return Found(document, version)
 
     def _request(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Return what a call of the store returns. Raises Changed, Missing and LeaseError."""
+        """Return what a call of the store returns; its `Changed` and `Missing` pass. Raises LeaseError."""
         try:
             return self._ask(call, *arguments)
         except (Changed, Missing, LeaseError):
