@@ -28,17 +28,17 @@ URL = "file:///directory/orders"
 
 
 @pytest.mark.parametrize(
-    ("text", "bucket"),
+    ("text", "bucket", "name"),
     [
-        ("s3://bucket/prefix/orders", "s3://bucket/prefix"),
-        ("s3://bucket/a/b=1/orders/", "s3://bucket/a/b=1"),
-        ("gs://bucket/orders", "gs://bucket"),
-        ("az://container/orders", "az://container"),
-        ("file:///var/lib/orders", "file:///var/lib"),
+        ("s3://bucket/prefix/orders", "s3://bucket", "prefix/orders"),
+        ("s3://bucket/a/b=1/orders/", "s3://bucket", "a/b=1/orders"),
+        ("gs://bucket/orders", "gs://bucket", "orders"),
+        ("az://container/orders", "az://container", "orders"),
+        ("file:///var/lib/orders", "file:///var/lib", "orders"),
     ],
 )
-def test_urls(text: str, bucket: str) -> None:
-    assert parse_lease_url(text) == LeaseUrl(not bucket.startswith("file"), (), "orders", bucket=bucket)
+def test_urls(text: str, bucket: str, name: str) -> None:
+    assert parse_lease_url(text) == LeaseUrl(not bucket.startswith("file"), (), name, bucket=bucket)
 
 
 @pytest.mark.parametrize(
