@@ -28,6 +28,7 @@ PROBE = "probe"
 WRITER_BYTES = 8
 
 _ROUND_NAME = re.compile(rf"{ROUNDS}/(?P<number>[0-9a-f]{{16}})")
+_FILE_EPOCH = re.compile(r"-(?P<epoch>\d+)\.log$")
 _WRITER = re.compile(rf"[0-9a-f]{{{2 * WRITER_BYTES}}}")
 
 
@@ -141,6 +142,12 @@ class StoredFile(NamedTuple):
     def local_name(self) -> str:
         """The name of the file in a data path."""
         return log_file_name(self.topic, self.first_seq)
+
+
+def parse_file_epoch(name: str, otherwise: int) -> int:
+    """Return the epoch of the writer in the name of a log file, or `otherwise` if it is no such name."""
+    match = _FILE_EPOCH.search(name)
+    return int(match["epoch"]) if match else otherwise
 
 
 def topic_prefix(topic: str) -> str:

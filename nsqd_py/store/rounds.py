@@ -41,7 +41,8 @@ _HEADER = Struct("<4sHHQQ8sqI")
 _LENGTH = Struct("<I")
 _CHECKSUM = Struct("<I")
 _FRAME_BYTES = _LENGTH.size
-_OVERHEAD_BYTES = _HEADER.size + _CHECKSUM.size
+# A round without content is as long as this.
+TAKEOVER_BYTES = _HEADER.size + _CHECKSUM.size
 
 
 class FilesChanged(NamedTuple):
@@ -115,7 +116,7 @@ class RoundObject(NamedTuple):
 def decode(number: int, data: bytes) -> RoundObject:
     """Return the round object with this number. Raises BadObject if the bytes are not such an object."""
     name = round_name(number)
-    if len(data) < _OVERHEAD_BYTES:
+    if len(data) < TAKEOVER_BYTES:
         raise BadObject(f"{name} is damaged: it has only {len(data)} bytes")
     magic, version, flags, found, epoch, writer, time_ns, size_bytes = _HEADER.unpack_from(data)
     if magic != MAGIC:

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from nsqd_py.errors import missing_package
+from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.runtime.private_files import open_file
-from nsqd_py.store.objects import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
 
 # Repetitions of a request that failed. The callers repeat everything else.
 _MOST_RETRIES = 2
 _CONNECT_S = 5.0
 _FIRST_PAUSE = timedelta(milliseconds=100)
 _LONGEST_PAUSE = timedelta(seconds=2)
-_PART_BYTES = 8 * 1024 * 1024
-_MOST_PARTS_AT_ONCE = 4
+_PART_BYTES = 5 * 1024 * 1024  # the least that S3 takes
+_MOST_PARTS_AT_ONCE = 1
 _S3_ENDPOINT_NAMES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist", "container does not exist")
 _DETAIL = re.compile(r"<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*)", re.DOTALL)
@@ -201,7 +201,8 @@ def _translated(name: str) -> Iterator[None]:
         raise Missing(f"{name} is missing") from None
     except exceptions.AlreadyExistsError:
         raise Exists(f"{name} exists already") from None
-    except exceptions.PreconditionError:
+    except exceptions.PreconditionError as error:
+        _check_bucket(name, error)
         raise Changed(f"{name} was replaced") from None
     except refusals as error:
         raise StoreRefused(f"{name}: {_sentence(error)}") from error

@@ -1,0 +1,426 @@
+"""One writer at a time: `claim` makes this process the owner of a store, and only the `Owner` can add rounds to it.
+
+The protocol, and why it loses nothing, is on one page: docs/store.md. The invariants that this module keeps:
+
+1. The number of a round has one content, since it is created and never replaced; a writer goes on to the next number only
+   after it knows that the one before is its own.
+2. A claim ends with a takeover: the first number that is free. A writer of an older epoch needs that number, so that
+   nothing of it can succeed from then on. Takeovers are therefore never deleted, whatever time passes.
+3. A claim counts only if the head still names it after its takeover: then nobody has deleted what it has read.
+4. The head moves by compare-and-swap, and to a base only when that is complete.
+5. What is deleted is in no state: rounds below the base of the head, and files that a round has removed. The name of a file
+   has the epoch of its writer, so that a late deletion by an earlier writer hits nothing of a later one.
+
+No clock decides anything but how long readers of the bucket may go on with an old state.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nsqd_py.broker.state_files import read_checked, write_checked
+from nsqd_py.errors import NsqdError
+from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
+from nsqd_py.store.image import OnDamage, StoreImage, read_rounds, take_round
+from nsqd_py.store.layout import (
+    FILES,
+    HEAD_NAME,
+    ROUNDS,
+    WRITER_BYTES,
+    BadObject,
+    Head,
+    aside_name,
+    parse_file_epoch,
+    parse_round_name,
+    probe_name,
+    round_name,
+)
+from nsqd_py.store.rounds import BASE, MARK, TAKEOVER, TAKEOVER_BYTES, RoundObject
+
+# In the data path: the claims that this nsqd has made.
+CLAIMS_FILE = "nsqd.store"
+# Readers of the bucket may go on for this long with what has left the state.
+KEEP_NS = 3600 * 1_000_000_000
+
+
+class Superseded(NsqdError):
+    """Another process has claimed the store; `head` says which one."""
+
+    def __init__(self, objects: Objects, head: Head) -> None:
+        super().__init__(
+            f"{objects!r} belongs to {head.node} since its epoch {head.epoch}: this nsqd was replaced, and must not go on"
+        )
+        self.head = head
+
+
+# ---- the claims of a data path
+
+
+class Claims:
+    """The claims that the nsqd of a data path has made or was about to make. Methods may raise OSError.
+
+    store    random id of the store; "" if the data path was in none
+    writers  ids of the processes; the store's head has one of them if no other nsqd has claimed it
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / CLAIMS_FILE
+        self.store = ""
+        self.writers: list[str] = []
+        saved = read_checked(self._path, _decode_claims)
+        if saved is not None:
+            self.store, self.writers = saved
+
+    def is_mine(self, head: Head) -> bool:
+        """True if the last claim of the store was made for this data path."""
+        return head.store == self.store and head.writer in self.writers
+
+    def add(self, store: str, writer: str) -> None:
+        """Note a claim durably, before it is made: after a crash nobody knows whether it was."""
+        if store != self.store:
+            self.writers = []
+        self._write(store, [*self.writers, writer])
+
+    def keep_only(self, writer: str) -> None:
+        """Forget all claims before one that has succeeded: none of them can succeed any more."""
+        self._write(self.store, [writer])
+
+    def _write(self, store: str, writers: list[str]) -> None:
+        write_checked(self._path, {"store": store, "writers": writers})
+        self.store = store
+        self.writers = writers
+
+
+def _decode_claims(fields: dict[str, Any]) -> tuple[str, list[str]]:
+    return str(fields["store"]), [str(writer) for writer in fields["writers"]]
+
+
+# ---- claiming
+
+
+def claim(
+    objects: Objects,
+    node: str,
+    claims: Claims,
+    check: Callable[[Head | None], None],
+    on_damage: OnDamage | None = None,
+    clock: Callable[[], int] = time.monotonic_ns,
+) -> Owner:
+    """Make this process the owner of a store, and read its state. Blocks.
+
+    node       address of this nsqd, for people
+    check      raises an error of the caller's if this nsqd may not claim a store with this head; None if there is no store
+    on_damage  called with each damaged round, which is then copied aside and left out; None raises the error
+
+    Raises StoreError, after which the whole call may be repeated, StoreRefused, Superseded, BadObject, OSError, and what
+    `check` raises.
+    """
+    writer = os.urandom(WRITER_BYTES).hex()
+    _try_conditions(objects, writer)
+    head, version = _claim_head(objects, writer, node, claims, check)
+    claims.keep_only(writer)
+    image = _Takeover(objects, head, on_damage).run()
+    owner = Owner(objects, head, version, image, clock)
+    owner.check()  # invariant 3
+    return owner
+
+
+def _try_conditions(objects: Objects, writer: str) -> None:
+    """Raise StoreRefused if the store does not honour the conditions of conditional writes."""
+    name = probe_name(writer)
+    with suppress(Exists):
+        objects.create(name, b"first")
+    with suppress(Exists):
+        objects.create(name, b"second")
+        raise StoreRefused(f"{objects!r} creates an object that exists already: it has no conditional writes")
+    _, version = objects.get(name)
+    with suppress(Changed):
+        objects.swap(name, b"third", version)
+    with suppress(Changed):
+        objects.swap(name, b"fourth", version)
+        raise StoreRefused(f"{objects!r} replaces an object that has changed: it has no conditional writes")
+    with suppress(StoreError):
+        objects.delete([name])
+
+
+def _claim_head(
+    objects: Objects, writer: str, node: str, claims: Claims, check: Callable[[Head | None], None]
+) -> tuple[Head, Version]:
+    """Move the head to a new epoch of this writer. Return it, and its version."""
+    while True:
+        version = before = None
+        with suppress(Missing):
+            data, version = objects.get(HEAD_NAME)
+            before = Head.decode(data)
+        if before is not None and before.writer == writer:  # the answer was lost
+            return before, version
+        check(before)
+        if before is None:
+            head = Head(claims.store or os.urandom(WRITER_BYTES).hex(), 1, writer, node)
+        else:
+            head = replace(before, epoch=before.epoch + 1, writer=writer, node=node, closed=False)
+        claims.add(head.store, writer)
+        with suppress(Changed):
+            return head, objects.swap(HEAD_NAME, head.encode(), version)
+
+
+@dataclass(slots=True)
+class _Takeover:
+    """Reads the state that a claim has found, and ends the epoch before."""
+
+    objects: Objects
+    head: Head
+    on_damage: OnDamage | None
+    image: StoreImage = field(init=False)
+
+    def run(self) -> StoreImage:
+        """Return the state up to the takeover. Raises as `claim` does."""
+        self.image = StoreImage(max(1, self.head.base))
+        while True:
+            last = self._last_listed()
+            self._read()
+            if self.image.next_number <= max(last, self.head.base):
+                self._miss()
+            elif self._create():
+                return self.image
+
+    def _last_listed(self) -> int:
+        """Return the highest number in the list of rounds, which may lag."""
+        numbers = (parse_round_name(listed.name) or 0 for listed in self.objects.list(ROUNDS))
+        return max(numbers, default=0)
+
+    def _read(self) -> None:
+        """Read up to the first number that is free. Raises Superseded if a later writer has been there."""
+        for number, data in read_rounds(self.objects, self.image.next_number):
+            if self.on_damage is None:
+                take_round(self.image, number, data, None)
+            else:
+                take_round(self.image, number, data, partial(self._put_aside, number, data))
+
+        if self.image.epoch > self.head.epoch:
+            _check_head(self.objects, self.head.writer)
+            raise BadObject(
+                f"{ROUNDS}/ has rounds of the epoch {self.image.epoch}, which {HEAD_NAME} does not know"
+            )
+
+    def _put_aside(self, number: int, data: bytes, error: BadObject) -> None:
+        assert self.on_damage is not None
+        with suppress(Exists):
+            self.objects.create(aside_name(round_name(number), self.head.writer), data)
+        self.on_damage(error)
+
+    def _miss(self) -> None:
+        """Leave out a round that was there. Raises BadObject if the caller accepts no damage."""
+        _check_head(self.objects, self.head.writer)  # else a later owner has deleted it
+        error = BadObject(f"{round_name(self.image.next_number)} is missing: it was deleted or lost")
+        if self.on_damage is None:
+            raise error
+        self.on_damage(error)
+        self.image.skip()
+
+    def _create(self) -> bool:
+        """Create the takeover at the first free number. Return False if that is not free any more."""
+        head = self.head
+        taken = RoundObject(self.image.next_number, head.epoch, head.writer, time.time_ns(), TAKEOVER)
+        is_mine = _is_created(self.objects, taken.name, taken.encode())
+        if is_mine:
+            self.image.apply(taken)
+        else:  # a late round of the writer before, or the takeover of a later one
+            _check_head(self.objects, head.writer)
+        return is_mine
+
+
+def _check_head(objects: Objects, writer: str) -> None:
+    """Raise Superseded unless the head names this writer."""
+    try:
+        data, _ = objects.get(HEAD_NAME)
+    except Missing:
+        raise BadObject(f"{HEAD_NAME} is missing in {objects!r}: it was deleted") from None
+    head = Head.decode(data)
+    if head.writer != writer:
+        raise Superseded(objects, head)
+
+
+def _is_created(objects: Objects, name: str, data: bytes) -> bool:
+    """Create an object; return False if there is another one. Raises StoreError if it is not known which.
+
+    The answer to an earlier attempt may have been lost, so that the content decides.
+    """
+    try:
+        objects.create(name, data)
+    except (Exists, StoreError) as error:
+        try:
+            found, _ = objects.get(name)
+        except Missing:
+            raise StoreError(f"{name} could not be created: {error}") from error
+        return found == data
+    return True
+
+
+# ---- owning
+
+
+class Owner:
+    """The one writer of a store. One thread at a time uses it; all calls raise StoreError and StoreRefused.
+
+    head         as this writer has moved it
+    image        the state when it made its claim; the caller may drop it
+    next_number  of the next round
+    """
+
+    def __init__(
+        self, objects: Objects, head: Head, version: Version, image: StoreImage, clock: Callable[[], int]
+    ) -> None:
+        self.head = head
+        self.image: StoreImage | None = image
+        self.next_number = image.next_number
+        self._objects = objects
+        self._version = version
+        self._clock = clock
+        self._unsettled: RoundObject | None = None
+        self._new_base = 0  # a base that is not complete
+        self._complete_base = max(head.base, image.base)
+        now_ns = clock()
+        self._bases: deque[tuple[int, int]] = deque([(now_ns, head.base)])
+        self._dropped: deque[tuple[int, tuple[str, ...]]] = deque()
+        self._known_files = {file.name for files in image.files.values() for file in files}
+        self._sweep_ns: int | None = now_ns + KEEP_NS
+        self._limit = 0  # rounds below it can be deleted
+        self._due: list[str] = []
+
+    @property
+    def epoch(self) -> int:
+        return self.head.epoch
+
+    @property
+    def writer(self) -> str:
+        return self.head.writer
+
+    @property
+    def is_settled(self) -> bool:
+        """True if it is known that the last round is in the store."""
+        return self._unsettled is None
+
+    @property
+    def is_head_behind(self) -> bool:
+        """True if there is a complete base that the head does not name yet."""
+        return self._complete_base > self.head.base
+
+    def check(self) -> None:
+        """Raise Superseded if another process has claimed the store; also `append` finds that."""
+        _check_head(self._objects, self.writer)
+
+    # ---- rounds
+
+    def append(self, payload: bytes, *, is_mark: bool, is_base: bool = False) -> int:
+        """Add a round, and return its number. After a StoreError, call `settle` until it returns.
+
+        is_mark  a round of the feed ends here: when this returns, all of it is in the store
+        is_base  the state begins here; the base is complete at the next mark
+
+        Raises Superseded, and BadObject if something else is in its place: then the store must be claimed again.
+        """
+        if self._unsettled is not None:
+            raise ValueError(f"{self._unsettled.name} is not settled")
+        flags = MARK * is_mark | BASE * is_base
+        number = self.next_number
+        self._unsettled = RoundObject(number, self.epoch, self.writer, time.time_ns(), flags, payload)
+        self.settle()
+        return number
+
+    def settle(self) -> None:
+        """Find out whether the last round is in the store, and put it there if it is not. Raises as `append` does."""
+        added = self._unsettled
+        if added is None:
+            return
+        if not _is_created(self._objects, added.name, added.encode()):
+            self.check()
+            raise BadObject(f"{added.name} is not the round that this nsqd has written")
+        self._unsettled = None
+        self.next_number += 1
+        if added.is_base:
+            self._new_base = added.number
+        if added.is_mark and self._new_base:
+            self._complete_base = self._new_base
+            self._new_base = 0
+
+    # ---- the head
+
+    def move_head(self) -> None:
+        """Let the head name the last complete base. Raises Superseded; after a StoreError, call it again."""
+        if self.is_head_behind:
+            self._swap(replace(self.head, base=self._complete_base))
+            self._bases.append((self._clock(), self.head.base))
+
+    def close(self) -> None:
+        """Let the head say that this writer has stopped, and has written everything. Raises Superseded."""
+        if not self.head.closed:
+            self._swap(replace(self.head, closed=True))
+
+    def _swap(self, head: Head) -> None:
+        try:
+            self._version = self._objects.swap(HEAD_NAME, head.encode(), self._version)
+        except (Changed, StoreError) as error:
+            self._read_head(head, error)
+        self.head = head
+
+    def _read_head(self, wanted: Head, error: NsqdError) -> None:
+        """Find out whether the head was moved, since the answer was lost. Raises StoreError if it was not."""
+        try:
+            data, version = self._objects.get(HEAD_NAME)
+        except Missing:
+            raise BadObject(f"{HEAD_NAME} is missing in {self._objects!r}: it was deleted") from error
+        found = Head.decode(data)
+        if found.writer != self.writer:
+            raise Superseded(self._objects, found) from error
+        self._version = version
+        if found != wanted:
+            raise StoreError(f"{HEAD_NAME} could not be moved: {error}") from error
+
+    # ---- what is not needed any more
+
+    def drop_files(self, names: Iterable[str]) -> None:
+        """Delete these log files later. Call it when the round counts that has removed them from the state."""
+        self._dropped.append((self._clock() + KEEP_NS, tuple(names)))
+
+    def collect(self) -> int:
+        """Delete what has left the state long ago, and return the number of objects. Call it now and then."""
+        now_ns = self._clock()
+        while self._dropped and self._dropped[0][0] <= now_ns:
+            self._due += self._dropped.popleft()[1]
+        while self._bases and self._bases[0][0] + KEEP_NS <= now_ns:
+            self._limit = self._bases.popleft()[1]
+        if self._limit:
+            self._due += self._rounds_below(self._limit)
+            self._limit = 0
+        if self._sweep_ns is not None and self._sweep_ns <= now_ns:
+            self._due += self._orphans()
+            self._sweep_ns = None
+        self._objects.delete(self._due)
+        count = len(self._due)
+        self._due = []
+        return count
+
+    def _rounds_below(self, limit: int) -> list[str]:
+        """Return the names of rounds below this number, except takeovers, which are as long as the shortest rounds."""
+        return [
+            listed.name
+            for listed in self._objects.list(ROUNDS)
+            if 0 < (parse_round_name(listed.name) or 0) < limit and listed.size_bytes > TAKEOVER_BYTES
+        ]
+
+    def _orphans(self) -> list[str]:
+        """Return the names of log files that earlier writers have stored, and that were in no state when this one began."""
+        return [
+            listed.name
+            for listed in self._objects.list(FILES)
+            if parse_file_epoch(listed.name, self.epoch) < self.epoch and listed.name not in self._known_files
+        ]
