@@ -60,13 +60,15 @@ def open_cloud(scheme: str, bucket: str, prefix: str, endpoint: str, timeout_s: 
             "backoff": {"init_backoff": _FIRST_PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
         },
     }
+    make, endpoint_name = {
+        "s3": (store.S3Store, "endpoint"),
+        "gs": (store.GCSStore, "base_url"),
+        "az": (store.AzureStore, "endpoint"),
+    }[scheme]
+    if endpoint:
+        common[endpoint_name] = endpoint
     try:
-        if scheme == "s3":
-            made: Any = store.S3Store(bucket, endpoint=endpoint or None, **common)
-        elif scheme == "gs":
-            made = store.GCSStore(bucket, config={"base_url": endpoint} if endpoint else None, **common)
-        else:
-            made = store.AzureStore(bucket, endpoint=endpoint or None, **common)
+        made = make(bucket, **common)
     except (exceptions.BaseError, ValueError) as error:
         raise StoreRefused(f"{text}: {_sentence(error)}") from error
     return CloudObjects(made, text)

@@ -136,8 +136,8 @@ def claim(
 def _try_conditions(objects: Objects, writer: str) -> None:
     """Raise StoreRefused if the store does not honour the conditions of conditional writes."""
     name = probe_name(writer)
-    with suppress(Exists):
-        objects.create(name, b"first")
+    if not _is_created(objects, name, b"first"):  # also 409 says that it exists, although it may not
+        raise StoreError(f"{name} was written by another process")
     with suppress(Exists):
         objects.create(name, b"second")
         raise StoreRefused(f"{objects!r} creates an object that exists already: it has no conditional writes")

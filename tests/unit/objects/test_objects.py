@@ -205,6 +205,20 @@ def test_a_directory_on_a_full_disk(tmp_path: Path) -> None:
 # ---- URLs
 
 
+@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a", "gs://bucket/a/b", "az://container/a"])
+@pytest.mark.parametrize("endpoint", ["", "http://127.0.0.1:1", "https://store.example.com"])
+def test_the_clients_of_all_clouds_are_made(url: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    assert repr(open_objects(url, endpoint)) == url
+
+
+def test_a_client_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    assert "Account must be specified" in refusal_of(lambda: open_objects("az://container/a"))
+
+
 @pytest.mark.parametrize(
     ("url", "parts"),
     [

@@ -117,6 +117,35 @@ def test_a_removed_flag_is_answered_by_a_sentence(
         read_line(tmp_path, f'{name.replace("-", "_")} = "{value}"')
 
 
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            ["--store=bucket"],
+            "--store=bucket: must be s3://bucket/prefix, gs://…, az://container/prefix or file:///directory",
+        ),
+        (["--store=s3:///x"], "--store=s3:///x: must name a bucket: s3://bucket/prefix"),
+        (["--store=file://x"], "must name a directory by its absolute path"),
+        (["--store=memory://"], "--store=memory://: it would end with this process"),
+        (["--store-acks=1"], "--store-acks needs --store"),
+        (["--store=file:///x", "--store-acks=2"], "--store-acks must be 0 or 1: there is one store, got 2"),
+        (
+            ["--store=file:///x", "--store-interval=1ms"],
+            "--store-interval must be at least 50ms: each one costs a request",
+        ),
+        (["--store=file:///x", "--store-timeout=0s"], "--store-timeout must be positive, got 0s"),
+        (
+            ["--store=file:///x", "--store-retention-time=t=-1s"],
+            "--store-retention-time must not be negative",
+        ),
+    ],
+)
+def test_the_settings_of_the_store(flags: list[str], sentence: str) -> None:
+    with pytest.raises(BadOptions) as refused:
+        check_options(read_options(flags))
+    assert sentence in str(refused.value)
+
+
 def test_the_node_id_of_a_host_is_that_of_go() -> None:
     # What Go's nsqd v1.3.0 logs as its ID on a host of this name.
     assert default_node_id("vm") == 617

@@ -25,21 +25,28 @@ FILE = StoredFile("t", 0, 5, 3, 1, True, 50, 1, 50, 1, 2, 1)
 
 @dataclass
 class FaultyObjects(Objects):
-    """Objects whose next calls fail: `lost` has the names of calls that happen without an answer, `failed` of others."""
+    """Objects whose next calls fail: `lost` has the names of calls that happen without an answer, `failed` of others.
+
+    conflicts  number of creates that are refused although there is no such object
+    """
 
     objects: Objects
     lost: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    conflicts: int = 0
 
     def __getattribute__(self, name: str) -> Any:
         own = object.__getattribute__
-        if name in ("objects", "lost", "failed", "calls") or name.startswith("__"):
+        if name in ("objects", "lost", "failed", "calls", "conflicts") or name.startswith("__"):
             return own(self, name)
         return lambda *arguments: own(self, "_call")(name, *arguments)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         self.calls.append(name)
+        if name == "create" and self.conflicts:
+            self.conflicts -= 1
+            raise Exists(f"{arguments[0]} exists already")
         if name in self.failed:
             self.failed.remove(name)
             raise StoreError("no answer")
@@ -212,6 +219,14 @@ def test_a_store_without_conditional_writes_is_refused(world: World, call: str) 
     with pytest.raises(StoreRefused, match="has no conditional writes"):
         claim(objects, "a:4150", world.claims(), lambda _: None)
     assert read_head(world.objects) is None
+
+
+def test_a_conflict_is_no_proof_that_an_object_exists(world: World) -> None:
+    """S3 answers 409 to a create that races another request, which obstore reports as 412."""
+    world.objects.conflicts = 1
+    with pytest.raises(StoreError, match="probe/.* could not be created: probe/"):
+        world.claim()
+    assert world.claim().epoch == 1
 
 
 # ---- rounds
