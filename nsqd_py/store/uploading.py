@@ -21,10 +21,11 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
-from nsqd_py.feed.pieces import Begin, Commit, Piece, TopicListing, Write
+from nsqd_py.feed.pieces import Begin, Commit, Piece, Remove, TopicListing, Write
 from nsqd_py.objects.calls import Objects, StoreError, StoreRefused
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.standby.copies.data_path import topic_of
 from nsqd_py.store.files import Original, Retention, StoredFiles, Upload
 from nsqd_py.store.layout import BadObject, StoredFile
 from nsqd_py.store.ownership import Owner, Superseded
@@ -305,6 +306,7 @@ class StoreStream:
         covers = self._waiting.last_write()
         self._put_frames(self._frames_of_base(feed), is_base=True)
         self._end_round(feed, covers)
+        self._note_named(self.files)
         feed.follow()
         self._call(self._owner.move_head)
         self._base_bytes = self.round_bytes + file_bytes
@@ -330,6 +332,7 @@ class StoreStream:
         self._removed = []
         self._put_frames(self._frames_of_round(feed, added, removed))
         self._end_round(feed, covers)
+        self._note_named(added)
         self._drop(removed)
         now_s = monotonic()
         if now_s >= self._next_collection_s:
@@ -373,6 +376,7 @@ class StoreStream:
         """Yield the frames of these pieces, with what must be said of log files that the store has."""
         for piece in pieces:
             if isinstance(piece, TopicListing):
+                self._covered = {name for name in self._covered if topic_of(name) != piece.topic}
                 yield from self._remove_others(piece.topic)
                 yield piece_frame(self._with_stored_ends(piece))
             elif isinstance(piece, Begin) and parse_log_file_name(piece.name) is not None:
@@ -382,6 +386,15 @@ class StoreStream:
                     raise _NotCovered
             else:
                 yield piece_frame(piece)
+                if isinstance(piece, Remove):
+                    yield from self._remove_part(piece.name)
+
+    def _remove_part(self, name: str) -> Iterator[bytes]:
+        """Yield the frame that removes the first part of a file that nsqd has removed: other files have its messages."""
+        parsed = parse_log_file_name(name)
+        part = self.files.forget_part(*parsed) if parsed is not None else None
+        if part is not None:
+            yield self._removing([part])
 
     def _remove_others(self, topic_name: str) -> Iterator[bytes]:
         """Yield the frame that removes the stored files of another log of this topic, which was deleted."""
@@ -396,7 +409,7 @@ class StoreStream:
 
     def _with_stored_ends(self, listing: TopicListing) -> TopicListing:
         """Return the list with offsets that are the ends of stored files; others are covered by their originals."""
-        ends = {file.local_name: file.size_bytes for file in self.files.of_topic(listing.topic)}
+        ends = self.files.ends(listing.topic)
         offsets = dict(listing.files)
         for name, offset in listing.files.items():
             if offset and ends.get(name) != offset:
@@ -546,15 +559,27 @@ class StoreStream:
         return sum(file.size_bytes for _, file in prepared)
 
     def _use(self, file: StoredFile) -> None:
+        self.files.unnamed.add(file.name)
         before = self.files.add(file)
         if before is not None and before.name != file.name:
             self._removed.append(before)
 
+    def _note_named(self, files: Iterable[StoredFile]) -> None:
+        """Let nsqd drop its own files, since a round that counts has named those of the store."""
+        unnamed = self.files.unnamed
+        for file in [file for file in files if file.name in unnamed]:
+            unnamed.discard(file.name)
+            topic = self._broker.topics.get(file.topic)
+            if topic is not None:
+                self._broker.housekeeper.check_soon(topic)
+
     def _release_files(self) -> None:
         """Let go of the stored files that neither a channel nor retention needs."""
         now_ns = self._broker.services.wall_clock()
+        steady_ns = self._broker.clock()
         for topic in list(self._broker.topics.values()):
-            for file in self.files.unneeded(topic, Retention.of(self._broker.options, topic.name), now_ns):
+            retention = Retention.of(self._broker.options, topic.name)
+            for file in self.files.unneeded(topic, retention, now_ns, steady_ns):
                 self.files.remove(file)
                 self._removed.append(file)
 

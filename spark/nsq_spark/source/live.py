@@ -130,7 +130,10 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         if start == end:
             return []
         last = TopicOffset.of_json(end)
-        there = self._plan.retained(last.ends, of_all=False) if self._plan.history else {}
+        there = {}
+        # Nsqds may have other addresses than when another process planned the batch.
+        if self._plan.history or not self._plan.has_asked:
+            there = self._plan.retained(last.ends, of_all=False)
         return self._plan.partitions(TopicOffset.of_json(start), last, there)
 
 
@@ -164,7 +167,7 @@ def read_range(part: TopicPartition) -> Rows:
             yield from _not_retained(part, position, high, is_another=True)
             return
         # Nothing in between was dropped.
-        if position.count is None and retained.first.seq > retained.earliest_seq:
+        if position.count is None and retained.has_all_behind(position.last_id):
             position = retained.first
         seq, end_seq = position.seq, high.seq
         if retained.earliest_seq > seq:  # it was dropped since it was planned
