@@ -73,4 +73,5 @@ class ArchivedStores:
             epoch = epochs[0].number if epochs else None
             count = part.end_seq - part.first_seq
             span = part.first_id, part.last_id
-            yield info, [(log, NsqdPart(info.nsqd, *span, count, True, epoch, part.first_seq))]
+            end = part.last_id, part.end_seq
+            yield info, [(log, NsqdPart(info.nsqd, *span, count, True, epoch, part.first_seq, end))]

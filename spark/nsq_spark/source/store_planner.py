@@ -104,10 +104,11 @@ class _Log:
 class StorePlanner:
     """Plans a stream of stores. Its methods raise ArchiveError, and LostMessages among them.
 
-    history  None: `nsq_spark.source.planner` has one, for which it must know what nsqds keep
+    history, has_asked  as of `Planner`: it needs no answers of nsqds
     """
 
     history = None
+    has_asked = True
 
     def __init__(self, options: LiveOptions, columns: Names) -> None:
         assert options.archive is not None
