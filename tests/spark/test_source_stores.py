@@ -219,6 +219,23 @@ def test_a_store_and_then_its_nsqd(nsqd: NsqdProcess, store: StoreOfFiles) -> No
     assert followed(stream(store), offset)[0] == list(range(33, 160))
 
 
+def test_a_store_of_an_nsqd_that_is_gone(
+    make_nsqd: MakeNsqd, nsqd: NsqdProcess, store: StoreOfFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store knows how many messages there were, so none may be missing."""
+    nsqd.stop()
+    other = make_nsqd()
+    publish(other, range(7000, 7010))
+    options = {"path": store.url, "topic": TOPIC, "nsqd": address(other), "giveUpAfter": "300ms"}
+    table = LiveBatchReader(live_options({**options, "goneNsqds": store.node}, 0), COLUMNS)
+    assert numbers(table, table.partitions) == [*range(160), *range(7000, 7010)]
+    assert "it is not known" not in caplog.text
+    with pytest.raises(
+        ArchiveError, match=f"messages of topic orders of nsqd {store.node}, which is not there"
+    ):
+        LiveBatchReader(live_options(options, 0), COLUMNS).partitions()
+
+
 def test_damage(spark: Any, store: StoreOfFiles, tmp_path: Path) -> None:
     path = tmp_path / "store" / round_name(2)
     path.write_bytes(path.read_bytes()[:-1])

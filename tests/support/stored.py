@@ -9,13 +9,14 @@ from pathlib import Path
 
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.files.log_file import parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import log_file_name, parse_log_file_name
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, Epochs, decode_epochs_of_logs
 from nsqd_py.diskqueue.messages import record_positions
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
-from nsqd_py.feed.pieces import Piece, TopicListing, TopicsListed, Write
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader, encode_record
+from nsqd_py.feed.pieces import Begin, Commit, Part, Piece, Remove, TopicListing, TopicsListed, Write
 from nsqd_py.objects.calls import Objects
 from nsqd_py.objects.opening import open_objects
+from nsqd_py.protocol.batch import Batch
 from nsqd_py.runtime.documents import load_member_json
 from nsqd_py.store.layout import HEAD_NAME, Head, StoredFile
 from nsqd_py.store.rounds import BASE, MARK, RoundObject, files_frame, piece_frame
@@ -23,6 +24,8 @@ from nsqd_py.store.rounds import BASE, MARK, RoundObject, files_frame, piece_fra
 NODE = "127.0.0.1:4150"
 WRITER = "00112233445566ff"
 STORE = "feedfacefeedface"
+SALT = 0x5EED
+PER_RECORD = 3
 
 
 class StoreOfFiles:
@@ -72,6 +75,13 @@ class StoreOfFiles:
             self._files |= {one.local_name: one for one in added}
             frames.append(files_frame(added, removed))
         self._round(MARK, frames)
+
+    def replace(self, path: Path, *removed: str) -> None:
+        """Let a compaction replace a log file that is not stored by this one, and remove others."""
+        name, data = path.name, path.read_bytes()
+        pieces = [Begin(name), Part(name, 0, data), Commit(name), *map(Remove, removed)]
+        self._ends[name] = len(data)
+        self._round(MARK, map(piece_frame, pieces))
 
     def move(self, node: str) -> None:
         """Let an nsqd at another address have the store."""
@@ -130,6 +140,45 @@ class StoreOfFiles:
             self._ends[name] = end
         if (data_path / EPOCHS_FILE).exists():
             yield Write(EPOCHS_FILE, 0, (data_path / EPOCHS_FILE).read_bytes())
+
+
+class GrowingLog:
+    """A log file in a data path, which grows by records of three messages."""
+
+    def __init__(self, data_path: Path, first_seq: int = 0, topic: str = "orders", salt: int = SALT) -> None:
+        data_path.mkdir(exist_ok=True)
+        self.path = data_path / log_file_name(topic, first_seq)
+        self.next_seq = first_seq
+        self.path.write_bytes(FileHeader(salt + first_seq, first_seq, 0).encode())
+
+    def grow(self, records: int, step: int = 1) -> None:
+        """Add records; with a larger step, as a compaction leaves out others."""
+        data = self.path.read_bytes()
+        salt = FileHeader.decode(data).salt
+        for _ in range(0, records, step):
+            seq = self.next_seq
+            batch = Batch(seq, 1000 + seq, 10**18 + seq, 0, PER_RECORD, 5, b"\0\0\0\1x" * PER_RECORD)
+            data += encode_record(batch, salt)
+            self.next_seq += PER_RECORD * step
+        self.path.write_bytes(data)
+
+
+def a_compacted_log(store: StoreOfFiles, directory: Path) -> GrowingLog:
+    """Put a log of 48 messages, of which a compaction has made one sparse file of the first three; return that.
+
+    Only the second one was stored before. The sparse file has every second record.
+    """
+    names = []
+    for first_seq in (0, 12, 24, 36):
+        log = GrowingLog(directory / "data", first_seq)
+        log.grow(4)
+        names.append(log.path.name)
+    store.base(directory / "data")
+    store.drop(names[0], names[2])
+    sparse = GrowingLog(directory / "compacted", salt=SALT + 1)
+    sparse.grow(12, step=2)
+    store.replace(sparse.path, *names[1:3])
+    return sparse
 
 
 def _logs_in(data_path: Path) -> Iterator[tuple[str, tuple[Path, bool]]]:

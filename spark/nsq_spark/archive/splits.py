@@ -171,6 +171,7 @@ class FileInfo:
     is_unwanted     nothing in it is requested: the manifest of nsq-to-file says so, or the topics that its name may mean
     nsqd            of a file in a store: the address of the nsqd whose log it is; the positions of its messages are then their
                     sequence numbers
+    numbers         the sequence numbers that count, if the file has others too, which are in other files
     """
 
     path: str
@@ -187,6 +188,7 @@ class FileInfo:
     is_guessed: bool = False
     is_unwanted: bool = False
     nsqd: str = ""
+    numbers: Span | None = None
 
     @property
     def has_one_topic(self) -> bool:
@@ -226,6 +228,7 @@ class Split:
     is_live: bool = False
     is_guessed: bool = False
     nsqd: str = ""
+    numbers: Span | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -266,6 +269,7 @@ def plan_splits(
                     info.is_live,
                     info.is_guessed,
                     info.nsqd,
+                    info.numbers,
                 )
             )
     return splits

@@ -94,6 +94,7 @@ class StoreLogs:
                     Format.TOPIC_LOG,
                     topic=topic,
                     nsqd=head.node,
+                    numbers=(part.first_seq, part.end_seq) if part.is_cut else None,
                 )
                 yield StoredLog(info, part, head.store, epochs)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from nsq_spark.archive.splits import FileInfo, Span
@@ -30,12 +31,16 @@ class Log(NamedTuple):
 
 
 class SealedLog(NamedTuple):
-    """A log file that does not grow any more, with the numbers from `first_seq` to `end_seq` (not included)."""
+    """A log file that does not grow any more, and the numbers in it that count: from `first_seq` to `end_seq` (not included)."""
 
     log: Log
     first_seq: int
     end_seq: int
     info: FileInfo
+
+    def behind(self, seq: int) -> SealedLog:
+        """Return the file with the numbers from `seq` on."""
+        return self._replace(first_seq=seq, info=replace(self.info, numbers=(seq, self.end_seq)))
 
 
 class Group(NamedTuple):
@@ -90,8 +95,11 @@ def plan_groups(sealed: Iterable[SealedLog], done: Done, target_bytes: int) -> P
         spans = done.get(file.log, ())
         begin = max([reached.get(file.log, 0), *(end for _, end in spans if end <= file.first_seq)])
         reached[file.log] = file.end_seq
-        if any(first <= file.first_seq < end for first, end in spans):
+        ends = [end for first, end in spans if first <= file.first_seq < end]
+        if ends and max(ends) >= file.end_seq:
             continue
+        if ends:  # a compaction of nsqd has made it of files that are done, and of others
+            file = file.behind(max(ends))
         if 0 < begin < file.first_seq:
             lost[file.log] = lost.get(file.log, 0) + file.first_seq - begin
         if groups and _joins(groups[-1], file, target_bytes):

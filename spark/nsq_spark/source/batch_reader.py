@@ -105,7 +105,8 @@ def leave_out_of_collections() -> None:
 
 
 def slice_name(split: Split) -> str:
-    return f"{split.start}+{split.size_bytes}:{split.path}"
+    numbers = "" if split.numbers is None else "#{}-{}".format(*split.numbers)
+    return f"{split.start}+{split.size_bytes}:{split.path}{numbers}"
 
 
 def read_partition(partition: ArchivePartition, damage: Damage | None = None) -> Rows:

@@ -560,8 +560,8 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
 class _KnownFiles:
     """The contents of the files of an archive, from the manifest or from reading each once.
 
-    positions  after `files`: parts with the positions of their first messages, by topic, nsqd and id, from all lines of
-               manifests, also about files that a table has rewritten
+    positions  after `files`: parts with the positions of their first messages, by topic, nsqd and id, of stores and from all
+               lines of manifests, also about files that a table has rewritten
     """
 
     def __init__(self, options: ReadOptions, remembered_at: str) -> None:
@@ -579,7 +579,8 @@ class _KnownFiles:
     def files(self) -> Iterator[ArchivedFile]:
         """Yield the files with messages of requested topics. Raises ArchiveError."""
         options = self._options
-        yield from starmap(ArchivedFile, self._stores.files())
+        stored = list(starmap(ArchivedFile, self._stores.files()))
+        yield from stored
         manifests = Manifests(options.storage)
         others: list[str] = []
         for entry in entries(self._stores.others, options.storage, options.hints):
@@ -590,6 +591,8 @@ class _KnownFiles:
             else:
                 others.append(entry.path)
         self.positions = manifests.positions()
+        for file in stored:
+            self.positions |= {(log.topic, part.nsqd, part.first_id): part for log, part in file.parts}
         if others:
             yield from self._others(others)
 

@@ -63,14 +63,15 @@ class ArchivedStores:
     def files(self) -> Iterator[tuple[FileInfo, list[tuple[LogKey, NsqdPart]]]]:
         """Yield the files with messages, and their parts by log, after a `refresh`. Raises ArchiveError."""
         self.refresh()
-        before = None
-        for one in self.logs():
-            info, part, _, epochs = one
+        before: tuple[LogKey, int] | None = None
+        for info, part, _, epochs in self.logs():
             log = LogKey(info.topic, info.nsqd)
-            if part.last_id < part.first_id or (before and before[0] == log and before[1] >= part.first_id):
+            is_behind = not part.is_cut and before is not None and before[0] == log
+            if part.last_id < part.first_id or (is_behind and before and before[1] >= part.first_id):
                 raise ArchiveError(IDS_DO_NOT_RISE.format(file=info.path, topic=info.topic))
-            before = log, part.last_id
+            before = None if part.is_cut else (log, part.last_id)
             epoch = epochs[0].number if epochs else None
             count = part.end_seq - part.first_seq
             span = part.first_id, part.last_id
-            yield info, [(log, NsqdPart(info.nsqd, *span, count, True, epoch, part.first_seq))]
+            end = part.last_id, part.end_seq
+            yield info, [(log, NsqdPart(info.nsqd, *span, count, True, epoch, part.first_seq, end))]

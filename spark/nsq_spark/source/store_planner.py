@@ -15,7 +15,17 @@ from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.chunk import Chunk
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import ArchiveError, Damage, Names, Numbers, Requested, Span, pack, plan_splits
+from nsq_spark.archive.splits import (
+    ArchiveError,
+    Damage,
+    FileInfo,
+    Names,
+    Numbers,
+    Requested,
+    Span,
+    pack,
+    plan_splits,
+)
 from nsq_spark.archive.store_logs import StoredLog
 from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.live_options import (
@@ -34,6 +44,8 @@ from nsq_spark.source.nsqds import Answers, id_before, report_loss
 from nsq_spark.source.options import ReadOptions, split_bytes
 from nsq_spark.source.planner import Batch
 from nsq_spark.source.store_history import ArchivedStores
+
+_NO_NUMBERS: Numbers = np.zeros(0, np.int64)
 
 
 @dataclass(repr=False)
@@ -92,10 +104,11 @@ class _Log:
 class StorePlanner:
     """Plans a stream of stores. Its methods raise ArchiveError, and LostMessages among them.
 
-    history  None: `nsq_spark.source.planner` has one, for which it must know what nsqds keep
+    history, has_asked  as of `Planner`: it needs no answers of nsqds
     """
 
     history = None
+    has_asked = True
 
     def __init__(self, options: LiveOptions, columns: Names) -> None:
         assert options.archive is not None
@@ -103,9 +116,8 @@ class StorePlanner:
         self._read: ReadOptions = options.archive
         self._stores = ArchivedStores(options.archive)
         self._columns = columns
-        self._ids: tuple[str, Numbers, Numbers] | None = (
-            None  # of the file that was read last: its numbers, its ids
-        )
+        # The file that was read last, its numbers, and its ids.
+        self._ids: tuple[FileInfo, Numbers, Numbers] | None = None
         self._is_fixed = False
         self._is_idle = False
 
@@ -226,11 +238,14 @@ class StorePlanner:
         if position.count is not None:
             return position.count
         for one in log.files:
-            if position.last_id < one.part.first_id:
-                return one.part.first_seq
-            if position.last_id < one.part.last_id:
+            part = one.part
+            if position.last_id < part.first_id:
+                return part.first_seq
+            if position.last_id < part.last_id:
                 numbers, ids = self._ids_in(one)
-                return int(numbers[ids > position.last_id][0])
+                behind = numbers[ids > position.last_id]
+                if len(behind):  # of a file that is cut, later messages may be in others
+                    return int(behind[0])
         return log.end_seq
 
     def _at(self, log: _Log, seq: int) -> Position:
@@ -240,17 +255,18 @@ class StorePlanner:
             part = one.part
             if seq <= part.first_seq:
                 break
-            before = part.last_id
-            if seq < part.end_seq:
-                numbers, ids = self._ids_in(one)
-                before = int(ids[numbers < seq][-1])
-                break
+            if seq >= part.end_seq and not part.is_cut:
+                before = part.last_id
+                continue
+            numbers, ids = self._ids_in(one)
+            earlier = ids[numbers < seq]
+            if len(earlier):
+                before = int(earlier[-1])
         return Position(before, seq, log.epoch)
 
     def _ids_in(self, one: StoredLog) -> tuple[Numbers, Numbers]:
-        """Return the numbers and the ids in a file, which is read for that."""
-        path = one.info.path
-        if self._ids is None or self._ids[0] != path:
+        """Return the numbers and the ids of the messages in a file, which is read for that."""
+        if self._ids is None or self._ids[0] != one.info:
             damage = Damage("skip" if self._read.skip_damaged else "fail")
             requested = Requested(columns=frozenset(("id", "position")))
             chunks = [
@@ -258,7 +274,7 @@ class StorePlanner:
                 for split in plan_splits([one.info])
                 for chunk in read(split, self._read.storage, requested, damage)
             ]
-            numbers = np.concatenate([chunk.positions for chunk in chunks])
-            ids = np.concatenate([chunk.raw_ids for chunk in chunks]).astype(np.int64)
-            self._ids = path, numbers, ids
+            numbers = np.concatenate([_NO_NUMBERS, *(chunk.positions for chunk in chunks)])
+            ids = np.concatenate([_NO_NUMBERS, *(chunk.raw_ids.astype(np.int64) for chunk in chunks)])
+            self._ids = one.info, numbers, ids
         return self._ids[1:]

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.diskqueue.messages import record_positions
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, encode_record
-from nsqd_py.protocol.batch import Batch
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.store.contents import Gap, LogPart, incomplete_base, parts_of, topics_of
 from nsqd_py.store.image import StoreReader
 from nsqd_py.store.layout import round_name
-from tests.support.stored import StoreOfFiles
-
-SALT = 0x5EED
-PER_RECORD = 3
-
-
-class Log:
-    """A log file in a data path, which grows by records of three messages."""
-
-    def __init__(self, data_path: Path, first_seq: int = 0, topic: str = "orders") -> None:
-        data_path.mkdir(exist_ok=True)
-        self.path = data_path / log_file_name(topic, first_seq)
-        self.next_seq = first_seq
-        self.path.write_bytes(FileHeader(SALT + first_seq, first_seq, 0).encode())
-
-    def grow(self, records: int) -> None:
-        data = self.path.read_bytes()
-        salt = FileHeader.decode(data).salt
-        for _ in range(records):
-            seq = self.next_seq
-            batch = Batch(seq, 1000 + seq, 10**18 + seq, 0, PER_RECORD, 5, b"\0\0\0\1x" * PER_RECORD)
-            data += encode_record(batch, salt)
-            self.next_seq += PER_RECORD
-        self.path.write_bytes(data)
+from tests.support.stored import PER_RECORD, GrowingLog, StoreOfFiles, a_compacted_log
+from tests.support.tool_process import run_tool
 
 
 @pytest.fixture
@@ -74,7 +52,7 @@ def everything(store: StoreOfFiles) -> list[int]:
 
 def test_what_is_stored_and_what_only_rounds_have(tmp_path: Path, store: StoreOfFiles) -> None:
     data_path = tmp_path / "data"
-    log = Log(data_path)
+    log = GrowingLog(data_path)
     log.grow(4)
     store.base(data_path)  # all in rounds
     assert [part.stored for part in parts(store)] == [None]
@@ -96,7 +74,7 @@ def test_what_is_stored_and_what_only_rounds_have(tmp_path: Path, store: StoreOf
     store.round(data_path)
     assert [(part.first_seq, part.end_seq) for part in parts(store)] == [(0, 30), (30, 33)]
     assert everything(store) == list(range(33))
-    Log(data_path, log.next_seq).grow(1)
+    GrowingLog(data_path, log.next_seq).grow(1)
     store.round(data_path, seals=True)
     assert [(part.first_seq, part.end_seq, part.is_sealed) for part in parts(store)] == [
         (0, 33, True),
@@ -108,9 +86,9 @@ def test_what_is_stored_and_what_only_rounds_have(tmp_path: Path, store: StoreOf
 def test_topics_and_what_retention_dropped(tmp_path: Path, store: StoreOfFiles) -> None:
     data_path = tmp_path / "data"
     for topic in ("orders", "clicks"):
-        Log(data_path, 0, topic).grow(2)
-        Log(data_path, 6, topic).grow(1)
-    Log(data_path, 0, "empty")
+        GrowingLog(data_path, 0, topic).grow(2)
+        GrowingLog(data_path, 6, topic).grow(1)
+    GrowingLog(data_path, 0, "empty")
     store.base(data_path)
     assert topics_of(read(store).image) == ["clicks", "empty", "orders"]
     assert parts(store, "empty") == []
@@ -121,7 +99,7 @@ def test_topics_and_what_retention_dropped(tmp_path: Path, store: StoreOfFiles) 
 
 def test_what_is_missing_is_named(tmp_path: Path, store: StoreOfFiles) -> None:
     data_path = tmp_path / "data"
-    log = Log(data_path)
+    log = GrowingLog(data_path)
     log.grow(4)
     store.base(data_path, stores_prefixes=True)
     log.grow(1)
@@ -140,3 +118,24 @@ def test_what_is_missing_is_named(tmp_path: Path, store: StoreOfFiles) -> None:
     reader.refresh()
     assert len(damage) == 1
     assert incomplete_base(reader).startswith(f"the base that begins with {round_name(4)}")
+
+
+def test_a_file_that_compaction_made_of_several(tmp_path: Path, store: StoreOfFiles) -> None:
+    """Of three files, only the second was stored. The sparse file has every second record of all of them."""
+    sparse = a_compacted_log(store, tmp_path)
+    every_second = [seq for low in range(0, 36, 2 * PER_RECORD) for seq in range(low, low + PER_RECORD)]
+    first, second, third, last = parts(store)
+    assert [(part.first_seq, part.end_seq) for part in (first, second, third, last)] == [
+        (0, 12),
+        (12, 24),
+        (24, 33),
+        (36, 48),
+    ]
+    assert [part.is_cut for part in (first, second, third, last)] == [True, False, True, False]
+    assert first.data == third.data == sparse.path.read_bytes()
+    assert numbers(store, second) == list(range(12, 24))
+    done = run_tool("nsq_apps", "nsq_cat", "--jsonl", store.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [int(json.loads(line)["id"], 16) - 1000 for line in done.stdout.splitlines()]
+    expected = {*(seq for seq in every_second if seq < 12 or seq >= 24), *range(12, 24), *range(36, 48)}
+    assert found == sorted(expected)

@@ -15,9 +15,10 @@ import orjson
 
 from nsq_tools.cat.files import STANDARD_INPUT, files_of, is_store
 from nsq_tools.cat.options import CatOptions
-from nsq_tools.cat.selection import Selection, selection_of
+from nsq_tools.cat.selection import Selection, selection_of, taken
 from nsq_tools.tail.rendering import Renderer
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MESSAGES, Damaged, Data, FileHeader, decode
 from nsqd_py.runtime.command import complain
@@ -102,7 +103,9 @@ def _stored(name: str, selection: Selection, on_damage: OnDamage) -> Batches:
             on_damage(f"{source}: {text}")
 
         try:
-            yield from _records(store.data_of(part), part.topic, on_damage_of_part, store.node, is_whole=True)
+            data = store.data_of(part)
+            span = (part.first_seq, part.end_seq) if part.is_cut else None
+            yield from _records(data, part.topic, on_damage_of_part, store.node, is_whole=True, numbers=span)
         except OSError as error:
             on_damage_of_part(error.strerror or str(error))
 
@@ -267,9 +270,20 @@ def _grouped(rows: Iterable[tuple[Any, ...]]) -> Batches:
 
 
 def _records(
-    data: Data, topic: str, on_damage: OnDamage, nsqd: str = "", *, is_whole: bool = False
+    data: Data,
+    topic: str,
+    on_damage: OnDamage,
+    nsqd: str = "",
+    *,
+    is_whole: bool = False,
+    numbers: Range | None = None,
 ) -> Batches:
-    """Yield the messages of records; `topic` and `nsqd` are those of the log. `is_whole`: nothing is behind the last record."""
+    """Yield the messages of records.
+
+    topic, nsqd  of the log
+    is_whole     nothing is behind the last record
+    numbers      of the messages of the log that count; None for all
+    """
     try:
         header = FileHeader.decode(data[:FILE_HEADER_BYTES])
     except Damaged as error:
@@ -284,7 +298,12 @@ def _records(
             if record.kind == MESSAGES:
                 yield decode_messages(data, position, header.salt)[0]
             else:
-                yield Messages.of_batch(decode(data[position:end], 0, header.salt)[0], topic, nsqd)
+                batch = decode(data[position:end], 0, header.salt)[0]
+                messages = Messages.of_batch(batch, topic, nsqd)
+                if numbers is not None:
+                    low, high = (max(0, number - batch.first_seq) for number in numbers)
+                    messages = taken(messages, range(low, min(high, batch.count)))
+                yield messages
         except Damaged as error:
             on_damage(f"bytes {position} to {end}: {error}")
     # nsqd allocates a log in advance, and writes over used files.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nsq_tools.cat.options import CatOptions
@@ -35,19 +36,20 @@ class Selection:
         return is_early_enough and (self.start_ns is None or last_ns >= self.start_ns)
 
     def of(self, messages: Messages) -> Messages:
-        """Return the selected messages of a batch; their due times are left out."""
+        """Return the selected messages of a batch."""
         if not self.has_topic(messages.topic):
-            return _taken(messages, [])
+            return taken(messages, [])
         if not self.has_range:
             return messages
         times_ns = messages.timestamps_ns
-        return _taken(
+        return taken(
             messages,
             [index for index, time_ns in enumerate(times_ns) if time_ns and self.overlaps(time_ns, time_ns)],
         )
 
 
-def _taken(messages: Messages, indexes: list[int]) -> Messages:
+def taken(messages: Messages, indexes: Sequence[int]) -> Messages:
+    """Return the messages of a batch at these indexes, without due times."""
     return replace(
         messages,
         timestamps_ns=[messages.timestamps_ns[index] for index in indexes],
