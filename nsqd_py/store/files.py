@@ -290,8 +290,9 @@ class StoredFiles:
         log = topic.log
         if log is None or topic.is_closed:
             return
-        self.forget_others(topic.name, log)
-        mine = self._logs[topic.name]
+        mine = self._logs.setdefault(topic.name, _Log(log))
+        if mine.log is not log:  # a round must say first that those of the log before are gone
+            return
         files = list(log.files)
         is_seen = mine.seen is not None and mine.seen[0] is log.files and mine.seen[1] == len(files)
         if is_seen and not is_base:

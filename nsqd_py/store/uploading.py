@@ -282,13 +282,13 @@ class StoreStream:
         """Put the whole state, from the log files that are in the store. Raises Superseded and OSError."""
         self._leave_feed()
         self._join_files()
+        self._forget_other_logs()
         file_bytes = self._use_prepared()
         self._send_files_up(is_base=True)  # what has come since
         file_bytes += self._use_prepared()
         self._added.clear()
         self._release_files()
-        for name in {file.topic for file in self.files} - set(self._broker.topics):
-            self._removed += self.files.forget_others(name, None)
+        self._forget_other_logs()
         topics = [topic for topic in self._broker.topics.values() if topic.log is not None]
         for topic in topics:
             self._removed += self.files.forget_replaced(topic)
@@ -310,6 +310,13 @@ class StoreStream:
         self._call(self._owner.move_head)
         self._base_bytes = self.round_bytes + file_bytes
         self._drop(removed)
+
+    def _forget_other_logs(self) -> None:
+        """Forget the stored files of topics that were deleted."""
+        topics = self._broker.topics
+        for name in {*topics, *(file.topic for file in self.files)}:
+            topic = topics.get(name)
+            self._removed += self.files.forget_others(name, topic.log if topic is not None else None)
 
     def _frames_of_base(self, feed: Feed) -> Iterator[bytes]:
         files = list(self.files)
