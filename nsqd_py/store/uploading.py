@@ -306,6 +306,7 @@ class StoreStream:
         covers = self._waiting.last_write()
         self._put_frames(self._frames_of_base(feed), is_base=True)
         self._end_round(feed, covers)
+        self._note_named(self.files)
         feed.follow()
         self._call(self._owner.move_head)
         self._base_bytes = self.round_bytes + file_bytes
@@ -338,6 +339,7 @@ class StoreStream:
         self._removed = []
         self._put_frames(self._frames_of_round(feed, added, removed))
         self._end_round(feed, covers)
+        self._note_named(added)
         self._drop(removed)
         now_s = monotonic()
         if now_s >= self._next_collection_s:
@@ -564,15 +566,27 @@ class StoreStream:
         return sum(file.size_bytes for _, file in prepared)
 
     def _use(self, file: StoredFile) -> None:
+        self.files.unnamed.add(file.name)
         before = self.files.add(file)
         if before is not None and before.name != file.name:
             self._removed.append(before)
 
+    def _note_named(self, files: Iterable[StoredFile]) -> None:
+        """Let nsqd drop its own files, since a round that counts has named those of the store."""
+        unnamed = self.files.unnamed
+        for file in [file for file in files if file.name in unnamed]:
+            unnamed.discard(file.name)
+            topic = self._broker.topics.get(file.topic)
+            if topic is not None:
+                self._broker.housekeeper.check_soon(topic)
+
     def _release_files(self) -> None:
         """Let go of the stored files that neither a channel nor retention needs."""
         now_ns = self._broker.services.wall_clock()
+        steady_ns = self._broker.clock()
         for topic in list(self._broker.topics.values()):
-            for file in self.files.unneeded(topic, Retention.of(self._broker.options, topic.name), now_ns):
+            retention = Retention.of(self._broker.options, topic.name)
+            for file in self.files.unneeded(topic, retention, now_ns, steady_ns):
                 self.files.remove(file)
                 self._removed.append(file)
 
