@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.bucket_faults import FaultProxy
+from tests.support.buckets import Bucket, MotoServer, moto
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.examples import FULL
 from tests.support.forked import fork_daemons
@@ -109,3 +111,24 @@ def make_nsqadmin(tmp_path: Path) -> Iterator[MakeNsqadmin]:
             return start(*own, *flags, command=command)
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    """A server that speaks S3, in a process. Skips the test where moto is not installed."""
+    pytest.importorskip("moto")
+    with moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_bucket(s3_server: MotoServer) -> Bucket:
+    """A new bucket on it."""
+    return s3_server.make_bucket()
+
+
+@pytest.fixture
+def s3_faults(s3_server: MotoServer) -> Iterator[FaultProxy]:
+    """A proxy in front of it, which lets all requests through until it gets faults."""
+    with FaultProxy(s3_server.endpoint) as proxy:
+        yield proxy
