@@ -18,7 +18,7 @@ export function StoreBadge({ node }) {
   const { store } = node;
   if (!store) return null;
   const isUnwell = hasStoreTrouble(node);
-  return html`<${Badge} kind=${isUnwell ? "warning" : "accent"} title=${[...store.troubles, store.url].join("\n")}>
+  return html`<${Badge} kind=${isUnwell ? "warning" : "accent"} title=${[...store.troubles, store.url].join("; ")}>
     ${isUnwell && html`<span aria-label="needs a look">▲</span>`} store${store.state === "storing" ? "" : `, ${plain(store.state)}`}<//>`;
 }
 
