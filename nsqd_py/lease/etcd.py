@@ -45,7 +45,10 @@ class EtcdStore:
         scheme = "https" if url.is_secure else "http"
         self._members = [parse_url(f"{scheme}://{address}/") for address in url.addresses]
         self.key = f"nsqd-py/{url.name}"
+        self.title = f"the key {self.key} of etcd"
+        self.delete_command = f"etcdctl del {self.key}"
         self.note_key = f"{self.key}/note"
+        self.note_title = f"the key {self.note_key} of etcd"
         self._last_key = f"{self.key}/last"
         self._login = url.login
         self._token = ""

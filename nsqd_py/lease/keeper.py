@@ -22,8 +22,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from nsqd_py.lease.etcd import EtcdStore
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, LeaseStore
 from nsqd_py.lease.succession import MARGIN, Succession
 from nsqd_py.runtime.logs.lines import LineWriter
 from nsqd_py.runtime.logs.outages import OutageLog
@@ -63,7 +62,7 @@ class LeaseKeeper:
     has_failed  True if the keeper ended without `close`, by a defect; then it holds no lease
     """
 
-    _store: EtcdStore
+    _store: LeaseStore
     _holder: str
     _ttl_s: float
     _log: LineWriter
@@ -204,19 +203,15 @@ class LeaseKeeper:
         self._log.info("LEASE: taken by %s", self._holder)
 
     def _report_stranger(self, state: LeaseState) -> None:
-        """Report a key that no nsqd has written. With a lease, it must be deleted; without one, it is replaced."""
-        key = self._store.key
-        if state.stranger and state.handle:
-            self.error = (
-                f"no nsqd can take the lease: no nsqd has written the key {key} of etcd, {state.stranger}; "
-                f"delete it: etcdctl del {key}"
-            )
-        if state.stranger and state.stranger != self._stranger:
-            text = (
-                self.error
-                or f"no nsqd has written the key {key} of etcd, {state.stranger}; the next holder replaces it"
-            )
-            self._log.warning("LEASE: %s", text)
+        """Report what no nsqd has written. If it holds the lease, it must be deleted; else the next holder replaces it."""
+        if not state.stranger:
+            self._stranger = ""
+            return
+        foreign = f"no nsqd has written {self._store.title}, {state.stranger}"
+        if state.handle:
+            self.error = f"no nsqd can take the lease: {foreign}; delete it: {self._store.delete_command}"
+        if state.stranger != self._stranger:
+            self._log.warning("LEASE: %s", self.error or f"{foreign}; the next holder replaces it")
         self._stranger = state.stranger
 
     # ---- while this nsqd holds it

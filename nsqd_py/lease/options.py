@@ -23,8 +23,8 @@ class LeaseOptions(Options):
     lease: str = setting(
         URL,
         "",
-        "Lease of etcd that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders; its holder "
-        "serves, all others are its standbys.",
+        "Lease that decides which nsqd is the primary, in etcd, such as etcd://127.0.0.1:2379/orders, or in a bucket, such as "
+        "s3://bucket/prefix/orders (also gs://, az://, file://); its holder serves, all others are its standbys.",
     )
     lease_password_file: str = string("File with the password of the user in --lease (etcd://user@...).")
     lease_ttl_ns: int = setting(

@@ -1,4 +1,5 @@
-"""The interface of a lease, its errors, and its URL: `etcd://127.0.0.1:2379,127.0.0.1:22379/orders`.
+"""The interface of a lease (`LeaseStore`), its errors, and its URL: `etcd://127.0.0.1:2379,127.0.0.1:22379/orders`, or
+`s3://bucket/prefix/orders`.
 
 `etcds://` is TLS. A store gives a lease to one holder at a time, ends it after its time to live when the holder does
 not renew it, and numbers the holders in ascending order.
@@ -7,7 +8,7 @@ not renew it, and numbers the holders in ascending order.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.settings.values import read_secret
@@ -15,6 +16,9 @@ from nsqd_py.settings.values import read_secret
 _REMOVED = ("consul", "consuls", "kubernetes")
 _HIGHEST_PORT = 65535
 _URL = re.compile(r"(\w*)://([^/?#]*)([^?#]*)", re.ASCII)
+_BUCKETS = ("s3", "gs", "az", "file")
+_BUCKET_URL = re.compile(r"(?P<bucket>\w+://[\w.-]*(?:/[\w.=-]+)*)/(?P<name>[\w.=-]+)/?", re.ASCII)
+_DOTS = re.compile(r"/\.{1,2}(?:/|$)")
 _HOLDER = re.compile(r"\S{1,294}:([0-9]{1,5})")
 
 
@@ -71,6 +75,51 @@ class Note(NamedTuple):
     revision: int = 0
 
 
+class LeaseStore(Protocol):
+    """One lease in a store that nsqds share.
+
+    key             the name of what holds the lease
+    title           what holds the lease, for messages
+    note_title      what has the note, for messages
+    delete_command  the command by which people delete what holds the lease
+    """
+
+    key: str
+    title: str
+    note_title: str
+    delete_command: str
+
+    def poll(self, handle: str = "") -> LeaseState:
+        """Return who has the lease. Raises LeaseError.
+
+        handle  the lease that the last poll has found: if it is held still, the answer says how long it lives
+        """
+        ...
+
+    def acquire(self, holder: str, state: LeaseState) -> Lease | None:
+        """Take the lease, unless something has changed since the last poll, which has found `state`. Raises LeaseError."""
+        ...
+
+    def renew(self, lease: Lease) -> None:
+        """Let the lease live for its whole time again. Raises LeaseLost, LeaseError."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """End the lease now, as its holder that does not serve any more. Raises LeaseError."""
+        ...
+
+    def note(self) -> Note:
+        """Return the note; an empty one if there is none. Raises LeaseError."""
+        ...
+
+    def write_note(self, lease: Lease, text: str, revision: int) -> int:
+        """Replace the note that has this revision, as the holder of this lease; return the new revision.
+
+        Raises LeaseLost, and LeaseError also if the note has another revision.
+        """
+        ...
+
+
 def check_holder(text: str) -> str:
     """Return the address of a holder, host:port, if it is one. Raises ValueError."""
     match = _HOLDER.fullmatch(text)
@@ -83,12 +132,16 @@ def check_holder(text: str) -> str:
 
 
 class LeaseUrl(NamedTuple):
-    """The parts of a lease's URL. `name` has no slash at its ends; `login` is `user:password`, or empty."""
+    """The parts of a lease's URL. `name` has no slash at its ends; `login` is `user:password`, or empty.
+
+    bucket  the URL of what is above the name in a bucket, such as s3://bucket/prefix; empty for etcd
+    """
 
     is_secure: bool
     addresses: tuple[str, ...]
     name: str
     login: str = ""
+    bucket: str = ""
 
 
 def parse_lease_url(text: str, password_file: str = "") -> LeaseUrl:
@@ -98,8 +151,10 @@ def parse_lease_url(text: str, password_file: str = "") -> LeaseUrl:
     scheme = scheme.lower()
     if scheme in _REMOVED:
         raise ValueError(f"{scheme}:// is not supported any more: use a lease of etcd, etcd://host:2379/name")
+    if scheme in _BUCKETS:
+        return _parse_bucket_url(text, scheme, password_file)
     if scheme not in ("etcd", "etcds"):
-        raise ValueError("the URL of a lease begins with etcd:// or etcds://")
+        raise ValueError("the URL of a lease begins with etcd://, etcds://, s3://, gs://, az:// or file://")
     name = path.strip("/")
     login, _, members = authority.rpartition("@")
     addresses = tuple(address for address in members.split(",") if address)
@@ -116,3 +171,23 @@ def parse_lease_url(text: str, password_file: str = "") -> LeaseUrl:
         login = f"{login}:{read_secret(f'@{password_file}')}"
     check_peer_addresses(addresses)
     return LeaseUrl(scheme == "etcds", addresses, name, login)
+
+
+def _parse_bucket_url(text: str, scheme: str, password_file: str) -> LeaseUrl:
+    """Parse the URL of a lease in a bucket. Raises ValueError."""
+    if password_file:
+        raise ValueError(
+            f"--lease-password-file is for etcd: {scheme}:// uses the credentials of the environment"
+        )
+    match = _BUCKET_URL.fullmatch(text)
+    bucket = match["bucket"] if match is not None else ""
+    _, _, path = bucket.partition("://")
+    # A bucket has a name; a directory has no host, and is not the root of the file system.
+    is_complete = path.startswith("/") == (scheme == "file") and path.strip("/")
+    if match is None or not is_complete or _DOTS.search(text):
+        example = "file:///directory/orders" if scheme == "file" else f"{scheme}://bucket/prefix/orders"
+        raise ValueError(
+            f"the URL of a lease in a bucket has the bucket and ends with the lease's name, as in {example}, of letters, "
+            "digits and . _ - ="
+        )
+    return LeaseUrl(scheme != "file", (), match["name"], bucket=bucket)

@@ -19,7 +19,8 @@ from nsqd_py.runtime.logs.daemon_log import Log
 _FIRST_GENERATION = 200_000
 _OLDER_GENERATIONS = 50
 # From malloc.h. The block size is glibc's maximum; the other number is how much free memory it keeps.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_FEW_ARENAS = 2
 _RETAINED_BLOCK_BYTES = 32 * 1024 * 1024
 _RETAINED_FREE_BYTES = 64 * 1024 * 1024
 _RETURNED_BLOCK_BYTES = 128 * 1024
@@ -85,6 +86,14 @@ def return_freed_blocks() -> None:
     that small objects lie behind, and grows by megabytes with each burst of large inputs.
     """
     _set_malloc({_M_MMAP_THRESHOLD: _RETURNED_BLOCK_BYTES})
+
+
+def share_arenas() -> None:
+    """Let all threads that start from now on use the same few heaps of the C library.
+
+    Each of them retains freed blocks: with one for each thread, uploads of files took 80 MB more.
+    """
+    _set_malloc({_M_ARENA_MAX: _FEW_ARENAS})
 
 
 def _set_malloc(parameters: Mapping[int, int]) -> None:

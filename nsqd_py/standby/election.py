@@ -20,15 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import gevent
-from gevent import ssl
 
 from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
-from nsqd_py.errors import StartError
-from nsqd_py.lease.etcd import EtcdStore
+from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
-from nsqd_py.lease.store import LeaseError, LeaseLost, parse_lease_url
-from nsqd_py.net.http.client import HttpClient
-from nsqd_py.net.tls_options import peer_context
+from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, LeaseUrl, parse_lease_url
 from nsqd_py.runtime.documents import checked_number, load_foreign_json
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.outages import OutageLog
@@ -108,7 +104,7 @@ class Election:
 
     _options: NsqdOptions
     _log: Log
-    _store: EtcdStore
+    _store: LeaseStore
     member: GroupMember
     _make_server: Callable[[NsqdOptions, Election], RoleServer]
     name: str
@@ -231,8 +227,7 @@ class Election:
         try:
             self._note = EpochNote.of(text)
         except ValueError as error:
-            key = self._store.note_key
-            raise LeaseError(f"the key {key} of etcd has no note of an nsqd: {text[:100]!r}") from error
+            raise LeaseError(f"{self._store.note_title} has no note of an nsqd: {text[:100]!r}") from error
 
     def _granted_role(self) -> str | None:
         """Return the role that the lease gives this nsqd; None while no other nsqd has it either."""
@@ -308,16 +303,31 @@ class Election:
 
 def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, Election], RoleServer]) -> int:
     """Run nsqd with `--lease`. Return the exit status. Raises StartError."""
-    ttl_s = options.lease_ttl_ns // _SECOND_NS
-    timeout_s = ttl_s * _REQUEST_PART_OF_TTL
     try:
         url = parse_lease_url(options.lease, options.lease_password_file)
-        tls = peer_context(options, "lease", ssl.SSLContext) if url.is_secure else None
-        store = EtcdStore(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=tls))
-    except ValueError as error:
+        store = _open_store(url, options)
+    except (ValueError, NsqdError) as error:
         raise StartError(f"--lease: {error}") from error
     try:
         member = own_member(Path(options.data_path or "."), options)
     except OSError as error:
         raise StartError(f"failed to write to data-path: {error}") from error
     return Election(options, log, store, member, make_server, url.name).run()
+
+
+def _open_store(url: LeaseUrl, options: NsqdOptions) -> LeaseStore:
+    """Return the store of the lease; only the modules of this kind of store are loaded. Raises ValueError, NsqdError."""
+    ttl_s = options.lease_ttl_ns // _SECOND_NS
+    timeout_s = ttl_s * _REQUEST_PART_OF_TTL
+    if url.bucket:
+        from nsqd_py.lease.bucket import open_bucket
+
+        return open_bucket(url, ttl_s, timeout_s, options.store_endpoint)
+    from gevent import ssl
+
+    from nsqd_py.lease.etcd import EtcdStore
+    from nsqd_py.net.http.client import HttpClient
+    from nsqd_py.net.tls_options import peer_context
+
+    tls = peer_context(options, "lease", ssl.SSLContext) if url.is_secure else None
+    return EtcdStore(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=tls))

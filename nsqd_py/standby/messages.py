@@ -18,15 +18,8 @@ tried to reach another nsqd, so that a proof cannot be relayed.
 
 A standby is a client of the primary's TCP port. After the handshake, it sends `STANDBY` with a JSON
 document that says which part of each log it has (`Offer`), and `ACK <round>` after it has written a round. The primary
-sends frames of type 3, whose data are one of these, little-endian:
+sends frames of type 3, whose data are a piece of the feed, see `nsqd_py.feed.codec`, or this, little-endian:
 
-    WRITE    u8 1, name length u16, offset u64, name, bytes    write them there; the file may be new
-    BEGIN    u8 2, name length u16, u64 0, name                begin a new version of the file
-    PART     u8 3, as WRITE                                    write to the new version
-    COMMIT   u8 4, as BEGIN                                    replace the file by the new version
-    REMOVE   u8 5, as BEGIN                                    remove the file
-    TOPIC    u8 6, JSON                                        what the primary has of a topic, see `TopicListing`
-    LISTED   u8 7                                              the primary has no other topics
     ROUND    u8 8, round u64, lag: messages u64, bytes u64, ms u64   acknowledge when everything before is written
 """
 
@@ -41,8 +34,15 @@ from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.journals.epochs import decode_epochs
 from nsqd_py.errors import NsqdError
-from nsqd_py.feed.pieces import OfferedFile, OfferedLog, TopicListing, TopicsListed
-from nsqd_py.runtime.documents import checked_number, load_member_json
+from nsqd_py.feed import codec
+from nsqd_py.feed.codec import BEGIN as BEGIN
+from nsqd_py.feed.codec import COMMIT as COMMIT
+from nsqd_py.feed.codec import PART as PART
+from nsqd_py.feed.codec import REMOVE as REMOVE
+from nsqd_py.feed.codec import WRITE as WRITE
+from nsqd_py.feed.codec import FileMessage as FileMessage
+from nsqd_py.feed.pieces import OfferedFile, OfferedLog, Piece, TopicListing, TopicsListed
+from nsqd_py.runtime.documents import load_member_json
 
 # The handshake.
 HANDSHAKE_FORMAT = 1
@@ -60,9 +60,8 @@ _MOST_ADDRESS = 512
 FORMAT = 1
 STREAM_FRAME = 3
 
-WRITE, BEGIN, PART, COMMIT, REMOVE, TOPIC, LISTED, ROUND = range(1, 9)
+ROUND = 8
 
-_FILE_HEAD = Struct("<BHQ")
 _ROUND = Struct("<BQQQQ")
 _FRAME_HEAD = Struct(">ii")
 
@@ -227,17 +226,8 @@ def _bytes_of(fields: Mapping[str, Any], name: str, size_bytes: int) -> bytes:
 # ---- the stream
 
 
-class BadStandbyMessage(NsqdError):
-    """The bytes are not a message of this protocol; the text says why."""
-
-
-class FileMessage(NamedTuple):
-    """A WRITE, BEGIN, PART, COMMIT or REMOVE; `data` is empty in a BEGIN, COMMIT and REMOVE."""
-
-    kind: int
-    name: str
-    offset: int
-    data: memoryview
+# The bytes are not a message of this protocol; the text says why.
+BadStandbyMessage = codec.BadPiece
 
 
 class GroupMember(NamedTuple):
@@ -265,23 +255,27 @@ class Round(NamedTuple):
     lag: StandbyLag
 
 
-Message = FileMessage | TopicListing | TopicsListed | Round
+Message = codec.Message | Round
+
+
+def piece_frame(piece: Piece) -> bytes:
+    """Return the frame of a piece of the feed."""
+    return _frame(*codec.encode(piece))
 
 
 def file_frame(kind: int, name: str, offset: int = 0, data: bytes = b"") -> bytes:
     """Return the frame of a WRITE, BEGIN, PART, COMMIT or REMOVE."""
-    encoded = name.encode()
-    return _frame(_FILE_HEAD.pack(kind, len(encoded), offset), encoded, data)
+    return _frame(*codec.file_parts(kind, name, offset, data))
 
 
 def topic_frame(files: TopicListing) -> bytes:
     """Return the frame of a TOPIC."""
-    return _frame(bytes([TOPIC]), json.dumps(asdict(files)).encode())
+    return piece_frame(files)
 
 
 def listed_frame() -> bytes:
     """Return the frame of a LISTED."""
-    return _frame(bytes([LISTED]))
+    return piece_frame(TopicsListed())
 
 
 def round_frame(number: int, lag: StandbyLag) -> bytes:
@@ -295,30 +289,13 @@ def _frame(*parts: bytes) -> bytes:
 
 def decode(data: bytes) -> Message:
     """Return the message in the data of a frame. Raises BadStandbyMessage."""
-    kind = data[0] if data else 0
+    if not data or data[0] != ROUND:
+        return codec.decode(data)
     try:
-        if WRITE <= kind <= REMOVE:
-            _, name_bytes, offset = _FILE_HEAD.unpack_from(data)
-            name_end = _FILE_HEAD.size + name_bytes
-            name = data[_FILE_HEAD.size : name_end].decode()
-            return FileMessage(kind, name, offset, memoryview(data)[name_end:])
-        if kind == ROUND:
-            _, number, *lag = _ROUND.unpack(data)
-            return Round(number, StandbyLag(*lag))
-        if kind == TOPIC:
-            return _topic_files(load_member_json(data[1:]))
-        if kind == LISTED:
-            return TopicsListed()
+        _, number, *lag = _ROUND.unpack(data)
+        return Round(number, StandbyLag(*lag))
     except Exception as error:
-        raise BadStandbyMessage(f"a message of kind {kind} is damaged: {error!r}") from error
-    raise BadStandbyMessage(f"a message of the unknown kind {kind}")
-
-
-def _topic_files(fields: dict[str, Any]) -> TopicListing:
-    files = {name: checked_number(offset) for name, offset in fields["files"].items()}
-    next_seq = checked_number(fields["next_seq"])
-    journals = list(map(str, fields["journals"]))
-    return TopicListing(str(fields["topic"]), decode_epochs(fields["epochs"]), next_seq, files, journals)
+        raise BadStandbyMessage(f"a message of kind {ROUND} is damaged: {error!r}") from error
 
 
 # ---- the offer

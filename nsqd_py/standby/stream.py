@@ -14,11 +14,11 @@ from gevent.event import Event
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import Invalid
 from nsqd_py.feed.feed import PIECE_BYTES, Feed
-from nsqd_py.feed.pieces import Begin, Commit, Part, Piece, Remove, TopicListing, TopicsListed, Write
+from nsqd_py.feed.pieces import Piece
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.standby import messages
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Offer, StandbyLag
+from nsqd_py.standby.messages import Offer, StandbyLag
 
 # The standby has not taken these bytes yet: wait.
 _MOST_QUEUED_BYTES = 1024 * 1024
@@ -30,8 +30,6 @@ _NS_PER_MS = 1_000_000
 # How often a backup waits for a journal that is being written, and for how long.
 _MOST_WAITS = 1_000
 _JOURNAL_S = 0.01
-
-_KINDS: dict[type, int] = {Write: WRITE, Begin: BEGIN, Part: PART, Commit: COMMIT, Remove: REMOVE}
 
 
 @dataclass(slots=True)
@@ -231,7 +229,7 @@ class StandbyStream:
 
     def _send_pieces(self, pieces: Iterator[Piece]) -> None:
         for piece in pieces:
-            self._send(_frame_of(piece))
+            self._send(messages.piece_frame(piece))
 
     def _send(self, frame: bytes) -> None:
         """Send a frame. Wait while the standby takes nothing; other greenlets run. Raises _Gone."""
@@ -252,14 +250,3 @@ class StandbyStream:
 
     def _queued_bytes(self) -> int:
         return self.client.unsent_bytes + sum(map(len, self.client.out))
-
-
-def _frame_of(piece: Piece) -> bytes:
-    if isinstance(piece, TopicListing):
-        return messages.topic_frame(piece)
-    if isinstance(piece, TopicsListed):
-        return messages.listed_frame()
-    kind = _KINDS[type(piece)]
-    if isinstance(piece, Write | Part):
-        return messages.file_frame(kind, piece.name, piece.offset, piece.data)
-    return messages.file_frame(kind, piece.name)

@@ -33,7 +33,7 @@ _MOST_RETRIES = 2
 _CONNECT_S = 5.0
 _FIRST_PAUSE = timedelta(milliseconds=100)
 _LONGEST_PAUSE = timedelta(seconds=2)
-_MOST_PARTS_AT_ONCE = 4
+_MOST_PARTS_AT_ONCE = 1
 _S3_ENDPOINT_NAMES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist", "container does not exist")
 _DETAIL = re.compile(r"<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*)", re.DOTALL)

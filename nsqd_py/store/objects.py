@@ -18,8 +18,8 @@ from nsqd_py.errors import NsqdError
 SCHEMES = ("s3", "gs", "az", "file", "memory")
 # Time that one request may take, with its repetitions.
 TIMEOUT_S = 30.0
-# A larger file is put in parts of this size, with a request for each.
-PART_BYTES = 8 * 1024 * 1024
+# A larger file is put in parts of this size, with a request for each: the least that S3 takes.
+PART_BYTES = 5 * 1024 * 1024
 
 # Identifies one content of an object. Some stores compute it from the content: who swaps must never write a content again.
 Version = Any

@@ -198,12 +198,18 @@ class _Takeover:
         return max(numbers, default=0)
 
     def _read(self) -> None:
-        """Read up to the first number that is free."""
+        """Read up to the first number that is free. Raises Superseded if a later writer has been there."""
         for number, data in read_rounds(self.objects, self.image.next_number):
             if self.on_damage is None:
                 take_round(self.image, number, data, None)
             else:
                 take_round(self.image, number, data, partial(self._put_aside, number, data))
+
+        if self.image.epoch > self.head.epoch:
+            _check_head(self.objects, self.head.writer)
+            raise BadObject(
+                f"{ROUNDS}/ has rounds of the epoch {self.image.epoch}, which {HEAD_NAME} does not know"
+            )
 
     def _put_aside(self, number: int, data: bytes, error: BadObject) -> None:
         assert self.on_damage is not None

@@ -19,6 +19,7 @@ from nsqd_py.broker.services import Addition, Topic
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.queue.publish_buffer import Tickets
+from nsqd_py.runtime.process import share_arenas
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.docking import Host, Part
 from nsqd_py.settings.durations import MILLISECOND_NS
@@ -174,6 +175,7 @@ class StorePart(Part):
 
     def before_load(self) -> None:
         options = self._options
+        share_arenas()  # the client of a bucket has threads
         try:
             objects = CountedObjects(open_objects(options.store, options.store_endpoint))
         except (ValueError, StoreRefused) as error:

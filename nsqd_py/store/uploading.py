@@ -31,7 +31,7 @@ from nsqd_py.store.ownership import Owner, Superseded
 from nsqd_py.store.rounds import files_frame, piece_frame
 
 # One object is in memory three times while it is put.
-_OBJECT_BYTES = 4 * 1024 * 1024
+_OBJECT_BYTES = 2 * 1024 * 1024
 _LISTED_AT_ONCE = 200  # files in a frame: 0.5 ms of processor
 
 # When a base is due: the objects and the bytes after the last one.
@@ -431,6 +431,7 @@ class StoreStream:
                 owner.settle()
                 return
             payload = b"".join(frames)
+            frames.clear()  # the owner has them now, also if the store does not answer
             owner.append(payload, is_mark=is_mark, is_base=is_base)
 
         self._call(append)

@@ -1,0 +1,319 @@
+"""The protocol of a store at hostile schedules: lost answers, late writes, suspended writers, crashes, several machines.
+
+Nothing that was acknowledged is ever missing; an epoch has one writer; a reader finds a whole state at any moment. Each
+rule of the protocol is broken on purpose too, and then the same model finds it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from nsqd_py.store import image as image_module
+from nsqd_py.store import ownership, rounds
+from nsqd_py.store.image import StoreImage, StoreReader
+from nsqd_py.store.layout import BadObject, StoredFile, parse_round_name
+from nsqd_py.store.objects import Changed, Exists, Missing, StoreError
+from nsqd_py.store.ownership import KEEP_NS, Owner
+from tests.property.simulated_store import (
+    MESSAGE_BYTES,
+    MESSAGES,
+    Content,
+    DirectObjects,
+    Disk,
+    InOneThread,
+    Outcome,
+    Process,
+)
+
+COMMANDS = ("round", "round", "long round", "base", "long base", "head", "collect", "file", "drop")
+OUTCOMES = st.sampled_from([Outcome.DONE] * 8 + list(Outcome))
+MACHINES = 2
+MOST_STEPS = 40
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Two machines with a store. The first one restarts on its disk; the second one is an empty one that takes over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.content = Content()
+        self.disks = [Disk() for _ in range(MACHINES)]
+        self.processes: list[Process] = []
+        self.acknowledged: set[int] = set()
+        self.published: set[int] = set()
+        self._patch = mock.patch.object(image_module, "ThreadPoolExecutor", InOneThread)
+        self._patch.start()
+
+    def teardown(self) -> None:
+        for process in self.processes:
+            if not process.is_over:
+                process.crash()
+        self._patch.stop()
+
+    def _recovered(self, found: set[int]) -> None:
+        assert found <= self.published
+        assert self.acknowledged <= found, f"lost by a claim: {sorted(self.acknowledged - found)}"
+
+    def _stored(self, messages: list[int]) -> None:
+        self.acknowledged.update(messages)
+
+    @property
+    def running(self) -> list[Process]:
+        return [process for process in self.processes if not process.is_over]
+
+    def _one(self, index: int) -> Process:
+        return self.running[index % len(self.running)]
+
+    # ---- the schedule
+
+    @rule(machine=st.integers(0, MACHINES - 1), is_new_disk=st.booleans())
+    def start(self, machine: int, is_new_disk: bool) -> None:
+        """Start an nsqd: a restart on the disk that is there, or a restore on a new one. Another one may still run."""
+        if len(self.running) >= 4:
+            return
+        if is_new_disk:
+            self.disks[machine] = Disk()
+        process = Process(
+            self.content,
+            self.disks[machine],
+            may_take_over=is_new_disk,
+            on_recovered=self._recovered,
+            on_stored=self._stored,
+        )
+        self.processes.append(process)
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 9), outcomes=st.lists(OUTCOMES, min_size=1, max_size=5), lag=st.integers(0, 2))
+    def step(self, index: int, outcomes: list[Outcome], lag: int) -> None:
+        process = self._one(index)
+        for outcome in outcomes:
+            if not process.is_over:
+                process.advance(outcome, lag)
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 9), steps=st.integers(1, MOST_STEPS))
+    def run_on(self, index: int, steps: int) -> None:
+        process = self._one(index)
+        for _ in range(steps):
+            if not process.is_over:
+                process.advance(Outcome.DONE)
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 9), commands=st.lists(st.sampled_from(COMMANDS), min_size=1, max_size=4))
+    def work(self, index: int, commands: list[str]) -> None:
+        """Publish to an owner, and let it store that."""
+        process = self._one(index)
+        if process.owner is None:
+            return
+        message = len(self.published)
+        self.published.add(message)
+        process.publish(message)
+        for command in commands:
+            process.do(command)
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 9), happens_later=st.booleans())
+    def crash(self, index: int, happens_later: bool) -> None:
+        self._one(index).crash(happens_later=happens_later)
+
+    @precondition(lambda self: self.content.late)
+    @rule(index=st.integers(0, 9))
+    def land(self, index: int) -> None:
+        """Let a call happen whose caller has given up."""
+        late = self.content.late
+        operation = late.pop(index % len(late))
+        with suppress(Exists, Missing, Changed):
+            operation()
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 9))
+    def an_hour_passes(self, index: int) -> None:
+        """Let the time pass for one process: the clocks of the others stand still, as those of a suspended machine."""
+        self._one(index).clock_ns += KEEP_NS + 1
+
+    @rule(machine=st.integers(0, MACHINES - 1))
+    def a_successor_cleans_up(self, machine: int) -> None:
+        """Restore on a new disk, and delete all that an hour makes superfluous, while the others are suspended."""
+        self.start(machine, is_new_disk=True)
+        process = self.processes[-1]
+        if process.is_over or process.owner is not None:
+            return
+        for _ in range(2):
+            for command in ("base", "head", "collect"):
+                process.do(command)
+            for _ in range(2 * MOST_STEPS):
+                process.advance(Outcome.DONE)
+            process.clock_ns += KEEP_NS + 1
+
+    # ---- what holds at any moment
+
+    @invariant()
+    def a_reader_finds_everything(self) -> None:
+        reader = StoreReader(DirectObjects(self.content))
+        try:
+            reader.refresh()
+        except Missing:
+            assert not self.acknowledged
+            return
+        content = bytes(reader.image.small.get(MESSAGES, b""))
+        found = {
+            int.from_bytes(content[start : start + MESSAGE_BYTES])
+            for start in range(0, len(content), MESSAGE_BYTES)
+        }
+        assert self.acknowledged <= found, f"lost: {sorted(self.acknowledged - found)}"
+        for files in reader.image.files.values():
+            for file in files:
+                assert file.name in self.content.objects, f"{file.name} is gone"
+
+    @invariant()
+    def an_epoch_has_one_writer(self) -> None:
+        writers: dict[int, str] = {}
+        for name, contents in self.content.created.items():
+            number = parse_round_name(name)
+            if number is None:
+                continue
+            for data in contents:
+                made = rounds.decode(number, data)
+                assert writers.setdefault(made.epoch, made.writer) == made.writer
+
+
+def run(examples: int, steps: int, *, is_repeatable: bool = False) -> None:
+    run_state_machine_as_test(
+        StoreMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=is_repeatable,
+            database=None,
+            phases=(Phase.generate,),  # each failure has its schedule; to shorten it would take minutes
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_nothing_that_was_acknowledged_is_lost() -> None:
+    run(100, 60)
+
+
+# ---- each rule of the protocol, broken on purpose
+
+
+def _counts_what_another_has_created(objects: Any, name: str, data: bytes) -> bool:
+    """An object that exists is taken for the own one."""
+    with suppress(Exists):
+        objects.create(name, data)
+    return True
+
+
+def _counts_what_has_no_answer(objects: Any, name: str, data: bytes) -> bool:
+    """A put without an answer is taken for done."""
+    with suppress(StoreError):
+        return _is_created(objects, name, data)
+    return True
+
+
+def _takes_over_without_an_object(self: Any) -> bool:
+    return True
+
+
+def _skips_late_rounds(self: Any) -> bool:
+    """A round that the writer before has put during the claim is left out."""
+    is_mine = _create(self)
+    if not is_mine:
+        self.image.skip()
+    return is_mine
+
+
+def _head_names_a_base_that_has_begun(self: Owner) -> None:
+    added = self._unsettled
+    _settle(self)
+    if added is not None and added.is_base:
+        self._complete_base = added.number
+
+
+def _applies_a_base_that_has_begun(self: StoreImage, obj: rounds.RoundObject) -> None:
+    _apply(self, obj)
+    if self._new is not None:
+        self._state = self._new
+
+
+def _swaps_any_version(self: Content, name: str, data: bytes, version: Any) -> Any:
+    return self._put(name, data)
+
+
+def _replaces_what_exists(self: Content, name: str, data: bytes) -> Any:
+    self.created.setdefault(name, []).append(data)
+    return self._put(name, data)
+
+
+def _collects_below_a_base_that_the_head_does_not_name(self: Owner) -> int:
+    self._limit = self._complete_base
+    return _collect(self)
+
+
+def _reads_an_older_epoch_on(self: Any) -> None:
+    """A claim goes on although a later one has been there."""
+    for number, data in image_module.read_rounds(self.objects, self.image.next_number):
+        image_module.take_round(self.image, number, data, None)
+
+
+def _name_without_epoch(self: StoredFile) -> str:
+    return f"files/{self.topic}/{self.first_seq}-{self.salt}.log"
+
+
+_is_created = ownership._is_created
+_create = ownership._Takeover._create
+_settle = Owner.settle
+_apply = StoreImage.apply
+_collect = Owner.collect
+
+BROKEN: dict[str, tuple[Any, str, Any]] = {
+    "what another has created counts": (ownership, "_is_created", _counts_what_another_has_created),
+    "what has no answer counts": (ownership, "_is_created", _counts_what_has_no_answer),
+    "a claim without a takeover": (ownership._Takeover, "_create", _takes_over_without_an_object),
+    "late rounds are left out": (ownership._Takeover, "_create", _skips_late_rounds),
+    "a stale claim goes on": (ownership._Takeover, "_read", _reads_an_older_epoch_on),
+    "a claim does not read the head again": (Owner, "check", lambda self: None),
+    "takeovers are deleted": (ownership, "TAKEOVER_BYTES", 0),
+    "the head names a base that has begun": (Owner, "settle", _head_names_a_base_that_has_begun),
+    "a base counts when it begins": (StoreImage, "apply", _applies_a_base_that_has_begun),
+    "rounds are deleted before the head moves": (
+        Owner,
+        "collect",
+        _collects_below_a_base_that_the_head_does_not_name,
+    ),
+    "a store that swaps any version": (Content, "swap", _swaps_any_version),
+    "a store that replaces what exists": (Content, "create", _replaces_what_exists),
+    "names of files without the epoch": (StoredFile, "name", property(_name_without_epoch)),
+}
+
+
+@contextmanager
+def broken(name: str) -> Any:
+    target, attribute, replacement = BROKEN[name]
+    with (
+        mock.patch.object(target, attribute, replacement),
+        # The model's stores have no conditional writes at all, and a claim would refuse them.
+        mock.patch.object(ownership, "_try_conditions", lambda objects, writer: None),
+    ):
+        yield
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_model_finds_what_is_broken(name: str) -> None:
+    with broken(name), pytest.raises((AssertionError, BadObject)):
+        run(1000, 60, is_repeatable=True)

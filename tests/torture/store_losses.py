@@ -1,0 +1,330 @@
+"""Machines and disks destroyed under load: `python -m tests.torture.store_losses --kills 200`.
+
+An nsqd with a store, publishers, and a consumer. At a random moment, nsqd ends as its machine and its disk do: SIGKILL, and
+its data path is removed. Another one is restored from the store at another place, and gives out everything. In some rounds the
+old one is only suspended, and wakes up when the other one serves; or nsqd is killed and starts on the same disk; or it ends
+cleanly before its disk is lost.
+
+lost         acknowledged messages that neither came before nor come after; with --store-acks=0 only those count that were
+             acknowledged more than an interval and a second before the end
+woken        old nsqds that acknowledged something after another one had taken over, or that did not end
+two writers  epochs of the store with rounds of two writers
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from nsqd_py.store import rounds
+from nsqd_py.store.layout import ROUNDS, parse_round_name
+from nsqd_py.store.objects import open_objects
+from tests.support.bucket_faults import FaultProxy
+from tests.support.buckets import Bucket, moto
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.wire import mpub, pub
+
+INTERVAL_S = 0.3
+# What may be lost with acks 0 was acknowledged in this time before the end.
+WINDOW_S = INTERVAL_S + 1.0
+TOPIC = "t"
+PUBLISHERS = 3
+LIVES_S = (0.2, 3.0)
+FAULTS = 0.05
+DEADLINE_S = 90.0
+KINDS = {"disk lost": 10, "suspended": 4, "killed": 3, "stopped, disk lost": 2}
+FLAGS = (f"--store-interval={INTERVAL_S * 1000:.0f}ms", "--max-bytes-per-file=100000", "--mem-queue-size=100")
+
+
+class StoreNsqd(NsqdProcess):
+    """An nsqd with a store. obstore has threads, so it is never forked."""
+
+    is_executed = True
+
+
+@dataclass
+class Figures:
+    """What a campaign has found."""
+
+    acknowledged: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+    lost_in_window: int = 0
+    oldest_lost_s: float = 0.0
+    woken: list[str] = field(default_factory=list)
+    two_writers: list[str] = field(default_factory=list)
+    restored_s: list[float] = field(default_factory=list)
+    faults: int = 0
+
+    def problems(self) -> list[str]:
+        return [*self.lost, *self.woken, *self.two_writers]
+
+    def report(self) -> str:
+        slowest_s = max(self.restored_s, default=0.0)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.items())
+        return (
+            f"{kinds}; {self.acknowledged} acknowledged, {self.faults} faults of the store\n"
+            f"lost: {len(self.lost)} (and {self.lost_in_window} within {WINDOW_S} s, the oldest {self.oldest_lost_s:.2f} s)\n"
+            f"woken: {len(self.woken)}; two writers: {len(self.two_writers)}; slowest restoration: {slowest_s:.1f} s"
+        )
+
+
+class Publisher(threading.Thread):
+    """Publishes to one nsqd until its connection ends. `acknowledged` has when each message got its OK."""
+
+    def __init__(self, nsqd: NsqdProcess, name: str, batch: int) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: dict[bytes, float] = {}
+        self.refused = 0
+        self._client = nsqd.connect()
+        self._name = name
+        self._batch = batch
+
+    def run(self) -> None:
+        number = 0
+        with suppress(Exception):  # the connection ended: that is what it waits for
+            while True:
+                bodies = [f"{self._name}-{number + i}".encode() + bytes(200) for i in range(self._batch)]
+                number += self._batch
+                command = mpub(TOPIC, bodies) if self._batch > 1 else pub(TOPIC, bodies[0])
+                if self._client.ask(command, deadline_s=DEADLINE_S).data == b"OK":
+                    self.acknowledged |= dict.fromkeys(bodies, time.monotonic())
+                else:
+                    self.refused += 1
+        self._client.close()
+
+
+class Consumer(threading.Thread):
+    """Finishes what a channel gets until its connection ends. `received` has everything that it got."""
+
+    def __init__(self, nsqd: NsqdProcess, channel: str) -> None:
+        super().__init__(daemon=True)
+        self.received: set[bytes] = set()
+        self._client = nsqd.consumer(TOPIC, channel, 50)
+
+    def run(self) -> None:
+        with suppress(Exception):
+            while True:
+                message = self._client.message(DEADLINE_S)
+                self.received.add(message.body)
+                self._client.fin(message)
+        self._client.close()
+
+
+class Campaign:
+    """Destroys one nsqd after the other; `figures` says what was lost."""
+
+    def __init__(
+        self, folder: Path, url: str, acks: int, seed: int, proxy: FaultProxy | None, *flags: str
+    ) -> None:
+        self.figures = Figures()
+        self._folder = folder
+        self._url = url
+        self._acks = acks
+        self._random = random.Random(seed)
+        self._proxy = proxy
+        self._number = 0
+        self._flags = (*FLAGS, f"--store={url}", f"--restore-from={url}", f"--store-acks={acks}", *flags)
+        self._nsqd = self._make()
+        first = tuple(flag for flag in self._flags if not flag.startswith("--restore-from"))
+        self._nsqd = StoreNsqd(self._nsqd.data_path, *first).start()
+        self._nsqd.create(TOPIC, "slow", "all")
+        if not acks:
+            wait_until(lambda: self._nsqd.stats()["store"]["last_round"] > 1, DEADLINE_S, "the first rounds")
+            time.sleep(2 * INTERVAL_S)  # the channels are stored
+        self._actions: dict[str, Callable[[], float]] = {
+            "disk lost": self._lose,
+            "suspended": self._suspend,
+            "killed": self._kill,
+            "stopped, disk lost": self._stop_and_lose,
+        }
+        self._old: StoreNsqd | None = None
+        self._old_publisher: Publisher | None = None
+
+    def _make(self) -> StoreNsqd:
+        self._number += 1
+        return StoreNsqd(self._folder / f"machine{self._number}", *self._flags)
+
+    def run(self, kills: int, ends_s: float) -> None:
+        """Destroy this many nsqds, or until this time."""
+        for _ in range(kills):
+            if time.monotonic() > ends_s:
+                break
+            self._round()
+        self._check_writers()
+
+    def _round(self) -> None:
+        name = f"r{sum(self.figures.kinds.values())}"
+        kind = self._random.choices(list(KINDS), list(KINDS.values()))[0]
+        publishers = [
+            Publisher(self._nsqd, f"{name}-p{number}", 1 + 9 * (number % 2)) for number in range(PUBLISHERS)
+        ]
+        consumer = Consumer(self._nsqd, "slow")
+        for thread in (*publishers, consumer):
+            thread.start()
+        time.sleep(self._random.uniform(*LIVES_S))
+        ended_s = self._actions[kind]()
+        self.figures.kinds[kind] += 1
+        for thread in (*publishers, consumer):
+            thread.join(DEADLINE_S)
+        acknowledged = {
+            body: ok_s
+            for publisher in publishers
+            for body, ok_s in publisher.acknowledged.items()
+            if ok_s <= ended_s or kind != "suspended"
+        }
+        self.figures.acknowledged += len(acknowledged)
+        self._judge(name, kind, acknowledged, ended_s, consumer.received)
+        self._wake()
+        if self._proxy is not None:
+            self.figures.faults = sum(bool(seen.fault) for seen in self._proxy.seen)
+
+    def _judge(
+        self, name: str, kind: str, acknowledged: dict[bytes, float], ended_s: float, received: set[bytes]
+    ) -> None:
+        """Take everything from the new nsqd, and compare it with what was acknowledged."""
+        for channel, before in (("all", set()), ("slow", received)):
+            found = {message.body for message in self._nsqd.consume_all(TOPIC, channel)} | before
+            for body, ok_s in acknowledged.items():
+                if body in found:
+                    continue
+                ago_s = ended_s - ok_s
+                is_allowed = not self._acks and ago_s <= WINDOW_S and "disk" not in kind.partition(",")[0][:0]
+                if is_allowed and kind in ("disk lost", "suspended"):
+                    self.figures.lost_in_window += 1
+                    self.figures.oldest_lost_s = max(self.figures.oldest_lost_s, ago_s)
+                else:
+                    text = body.rstrip(b"\0").decode()
+                    self.figures.lost.append(f"{kind}: {text} of {channel}, acknowledged {ago_s:.2f} s before")
+
+    # ---- what happens to an nsqd
+
+    def _restore(self) -> None:
+        began_s = time.monotonic()
+        self._nsqd = self._make().start()
+        self.figures.restored_s.append(time.monotonic() - began_s)
+
+    def _lose(self) -> float:
+        ended_s = time.monotonic()
+        self._nsqd.kill()
+        shutil.rmtree(self._nsqd.data_path)
+        self._restore()
+        return ended_s
+
+    def _stop_and_lose(self) -> float:
+        ended_s = time.monotonic()
+        self._nsqd.signal(signal.SIGTERM)
+        assert self._nsqd.wait(DEADLINE_S) == 0
+        shutil.rmtree(self._nsqd.data_path)
+        self._restore()
+        return ended_s
+
+    def _kill(self) -> float:
+        ended_s = time.monotonic()
+        self._nsqd.kill()
+        self._nsqd.start()
+        return ended_s
+
+    def _suspend(self) -> float:
+        """Stop the process; another one takes over. `_wake` lets the old one go on."""
+        ended_s = time.monotonic()
+        old = self._nsqd
+        self._old_publisher = Publisher(old, "old", 1)
+        old.signal(signal.SIGSTOP)
+        self._old = old
+        self._restore()
+        old.signal(signal.SIGCONT)
+        if self._acks:
+            self._old_publisher.start()
+        return ended_s
+
+    def _wake(self) -> None:
+        """Check that an nsqd that was suspended ends, and acknowledges nothing."""
+        old, publisher = self._old, self._old_publisher
+        if old is None or publisher is None:
+            return
+        self._old = self._old_publisher = None
+        old.pub if self._acks else None
+        try:
+            status = old.wait(DEADLINE_S)
+        except Exception as error:  # noqa: BLE001
+            self.figures.woken.append(f"{old.data_path.name} did not end: {error!r}")
+            old.destroy()
+            return
+        if status != 1 or "belongs to" not in old.log_text():
+            self.figures.woken.append(f"{old.data_path.name} ended with {status}: {old.log_text()[-500:]}")
+        if publisher.acknowledged:
+            self.figures.woken.append(f"{old.data_path.name} acknowledged {len(publisher.acknowledged)}")
+        shutil.rmtree(old.data_path)
+
+    def _check_writers(self) -> None:
+        """Read all rounds: an epoch has one writer, and epochs rise."""
+        if self._proxy is not None:
+            self._proxy.stop_faults()
+        objects = open_objects(self._url)
+        writers: dict[int, str] = {}
+        last = 0
+        numbers = sorted(parse_round_name(listed.name) or 0 for listed in objects.list(ROUNDS))
+        for number in numbers:
+            found = rounds.decode(number, objects.get(f"{ROUNDS}/{number:016x}")[0])
+            if writers.setdefault(found.epoch, found.writer) != found.writer or found.epoch < last:
+                self.figures.two_writers.append(f"round {number} of epoch {found.epoch}")
+            last = found.epoch
+
+    def close(self) -> None:
+        for nsqd in (self._nsqd, self._old):
+            if nsqd is not None:
+                nsqd.destroy()
+
+
+def campaign(
+    folder: Path, bucket: Bucket, kills: int, acks: int, seed: int, faults: float, ends_s: float
+) -> Figures:
+    """Run a campaign in a bucket, with faults between nsqd and the bucket."""
+    with FaultProxy(bucket.endpoint) as proxy:
+        os.environ.update(bucket.environment())
+        folder.mkdir(exist_ok=True)
+        with closing(
+            Campaign(folder, bucket.url("store"), acks, seed, proxy, f"--store-endpoint={proxy.endpoint}")
+        ) as running:
+            if faults:
+                proxy.at_random(seed, faults)
+            running.run(kills, ends_s)
+        return running.figures
+
+
+@click.command()
+@click.option("--kills", default=200)
+@click.option("--seed", default=46)
+@click.option("--faults", default=FAULTS, help="Part of all requests that meets a fault.")
+@click.option("--minutes", default=60.0)
+def main(kills: int, seed: int, faults: float, minutes: float) -> None:
+    """Destroy nsqds with both values of --store-acks; end with 1 if anything was lost."""
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="store-losses-") as name, moto(Path(name)) as server:
+        for acks in (1, 0):
+            ends_s = time.monotonic() + minutes * 30
+            folder = Path(name) / f"acks{acks}"
+            figures = campaign(folder, server.make_bucket(), kills // 2, acks, seed, faults, ends_s)
+            click.echo(f"--store-acks={acks}: {figures.report()}")
+            for problem in figures.problems()[:20]:
+                click.echo(f"  {problem}")
+            failed |= bool(figures.problems())
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
