@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from gevent.threadpool import ThreadPool
 
@@ -65,17 +65,17 @@ class InThreads:
     def __call__(self, call: Callable[..., T], *arguments: Any) -> T:
         if len(self._threads) >= _MOST_THREADS:
             raise LeaseError(f"{_MOST_THREADS} earlier requests to the store have not ended yet")
-        answer = self._threads.spawn(_attempt, call, arguments)
+        answer: Any = self._threads.spawn(_attempt, call, arguments)
         answer.wait(self._timeout_s)
         if not answer.ready():
             raise LeaseError(f"no answer from the store in {self._timeout_s:g} s")
         result, error = answer.get()
         if error is not None:
             raise error
-        return result
+        return cast(T, result)
 
 
-def _attempt(call: Callable[..., T], arguments: tuple[Any, ...]) -> tuple[T | None, Exception | None]:
+def _attempt(call: Callable[..., object], arguments: tuple[Any, ...]) -> tuple[object, Exception | None]:
     try:
         return call(*arguments), None
     except Exception as error:  # noqa: BLE001 - raised in the greenlet that waits
@@ -108,7 +108,8 @@ class BucketStore:
         self._owner = secrets.token_hex(_OWNER_BYTES)
         # True if no other holder was seen since this process has tried to take the lease.
         self._is_last_owner = False
-        self._highest_revision = 0
+        # The newest document that was seen. If somebody deletes the object, this process knows the note still.
+        self._newest = LeaseDocument()
         self._polled = Found()
         self._polled_since_s: float | None = None
         self._mine = Found()  # while this process has the lease: what it has written, as far as it knows
@@ -141,7 +142,7 @@ class BucketStore:
 
     def acquire(self, holder: str, state: LeaseState) -> Lease | None:
         """Take the lease, unless something has changed since the last poll. `holder` is an address. Raises LeaseError."""
-        last = self._polled.document or LeaseDocument(self._highest_revision)
+        last = self._polled.document or self._newest
         if state.stranger:
             return None
         taken = last.taken(holder, self._owner, self._ttl_s)
@@ -166,9 +167,8 @@ class BucketStore:
         found = self._read()
         if found.stranger:
             raise LeaseError(f"no nsqd has written {self.title}: {found.stranger}")
-        if found.document is None:
-            return Note()
-        return Note(found.document.note, found.document.note_revision)
+        document = found.document or self._newest
+        return Note(document.note, document.note_revision)
 
     def write_note(self, lease: Lease, text: str, revision: int) -> int:
         """Replace the note that has this revision, as the holder of this lease; return the new revision.
@@ -220,8 +220,7 @@ class BucketStore:
             new_version = self._request(self._objects.swap, self._name, document.encode(), version)
         except Changed:
             return self._read()  # it may be this document, if its first answer was lost
-        self._highest_revision = max(self._highest_revision, document.revision)
-        return Found(document, new_version)
+        return self._seen(document, new_version)
 
     def _read(self) -> Found:
         """Return what the store has. Raises LeaseError."""
@@ -233,11 +232,15 @@ class BucketStore:
             document = LeaseDocument.of(data)
         except ValueError:
             return Found(version=version, stranger=f"it begins with {data[:_SHOWN_BYTES]!r}")
-        self._highest_revision = max(self._highest_revision, document.revision)
+        return self._seen(document, version)
+
+    def _seen(self, document: LeaseDocument, version: Any) -> Found:
+        if document.revision >= self._newest.revision:
+            self._newest = document
         return Found(document, version)
 
     def _request(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Return what a call of the store returns. Raises Changed, Missing and LeaseError."""
+        """Return what a call of the store returns; its `Changed` and `Missing` pass. Raises LeaseError."""
         try:
             return self._ask(call, *arguments)
         except (Changed, Missing, LeaseError):
