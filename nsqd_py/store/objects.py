@@ -52,7 +52,15 @@ class Listed(NamedTuple):
     size_bytes: int
 
 
-class Objects(Protocol):
+class ReadableObjects(Protocol):
+    """The objects below one prefix, for who reads a store in place. See `Objects`."""
+
+    def get(self, name: str) -> tuple[bytes, Version]:
+        """Return the content and its version. Raises Missing."""
+        ...
+
+
+class Objects(ReadableObjects, Protocol):
     """The objects below one prefix. Names are paths of `/` and characters that need no quoting.
 
     All calls raise StoreError and StoreRefused. They may be called from several threads at once.
@@ -60,10 +68,6 @@ class Objects(Protocol):
 
     def create(self, name: str, data: bytes) -> Version:
         """Write a new object and return its version. Raises Exists, also if an earlier attempt of this call has written it."""
-        ...
-
-    def get(self, name: str) -> tuple[bytes, Version]:
-        """Return the content and its version. Raises Missing."""
         ...
 
     def get_range(self, name: str, start: int, end: int) -> bytes:
