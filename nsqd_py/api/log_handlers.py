@@ -101,6 +101,12 @@ def topic_log(request: Request[Broker]) -> Reply:
         "sync_timeout_ns": options.sync_timeout_ns,
         "files": [_file_statistics(file, alive) for file, alive in files if file in log.files],
     }
+    if log.history is not None:
+        document["stored"] = {
+            "files": len(log.history.segments),
+            "bytes": log.history.size_bytes,
+            "problem": log.history.problem,
+        }
     return answers.json(document)
 
 

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from gevent.event import Event
 
 from nsqd_py.broker.admission import CreationRate, Drain
-from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
+from nsqd_py.broker.disk_io import (
+    JournalWriter,
+    SaveResult,
+    SlowReader,
+    SlowWriter,
+    StoredReader,
+    in_timed_thread,
+)
 from nsqd_py.broker.losses import Losses
 from nsqd_py.broker.services import (
     Addition,
@@ -30,6 +37,7 @@ from nsqd_py.broker.topic_files import LogMaker, close_topics
 from nsqd_py.broker.upkeep.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.upkeep.housekeeping import Housekeeper
 from nsqd_py.clock import SteadyClock, wall_ns
+from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.diskqueue.journals.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
@@ -51,6 +59,7 @@ from nsqd_py.queue.topic import DiskUse
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import LoopLag, WorkSlices
+from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.options import NsqdOptions
 
 if TYPE_CHECKING:
@@ -393,9 +402,19 @@ class Broker:
             log.chunks.read_file = slow_reader.read
             log.chunks.forget_file = slow_reader.forget
             log.chunks.mend = self._mend
+            if log.history is not None:
+                self._read_history(topic, log.history)
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic
+
+    def _read_history(self, topic: Topic, history: LogHistory) -> None:
+        """Have the stored files of a log read in the threads of the store."""
+        assert self.logs.store is not None
+        threadpool = self.logs.store.threadpool
+        reader = StoredReader(topic.name, history, self.services, threadpool, topic.wake_channels)
+        history.read_piece = reader.read
+        history.in_thread = partial(in_thread, threadpool)
 
     def _make_slow_writer(self, topic: Topic) -> SlowWriter:
         assert topic.log is not None

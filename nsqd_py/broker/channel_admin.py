@@ -17,8 +17,9 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.compaction import Unmovable, holes, walk
 from nsqd_py.diskqueue.files.log_file import LogFile, sync_directory
+from nsqd_py.diskqueue.history import HistoryFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.reading import RecordWindow, read_by
+from nsqd_py.diskqueue.reading import ReadableFile, ReadAt, RecordWindow, read_by
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.pqueues.deferred import Run
 from nsqd_py.protocol.batch import Batch
@@ -87,15 +88,20 @@ class Peek:
         self.unreadable_count = 0
         self._topic = topic
         self._runs = list(runs)
-        self._sources: dict[LogFile, _PeekSource] = {}
+        self._sources: dict[LogFile | HistoryFile, _PeekSource] = {}
         self._plan: list[_MessageRange] = []
+        self._reads_history = False
 
     def fill(self, threadpool: Any) -> None:
         """Fill in the rows. A thread reads while this greenlet waits. Raises OSError."""
         with ExitStack() as stack:
             for run, fields in self._runs:
                 self._plan += self._ranges(run, fields, stack)
-            in_thread(threadpool, self._read)
+            if self._reads_history:
+                assert self._topic.log is not None and self._topic.log.history is not None
+                self._topic.log.history.in_thread(self._read)
+            else:
+                in_thread(threadpool, self._read)
 
     def _ranges(self, run: Run, fields: dict[str, Any], stack: ExitStack) -> Iterator[_MessageRange]:
         """Yield where a run's messages are: in a batch in memory, or in files."""
@@ -103,12 +109,8 @@ class Peek:
         fields = {"attempts": attempts, **fields}
         memory_from = self._topic.first_in_memory if retained is None else low
         if self._topic.log is not None and low < memory_from:
-            for file in self._topic.log.files:
-                if file.end_seq > low and file.first_seq < min(high, memory_from):
-                    until = min(high, memory_from, file.end_seq)
-                    yield _MessageRange(
-                        max(low, file.first_seq), until, fields, None, self._source(file, stack)
-                    )
+            for file, first, until in self._topic.log.files_with(low, min(high, memory_from)):
+                yield _MessageRange(first, until, fields, None, self._source(file, stack))
         low = max(low, memory_from)
         while low < high:
             batch = retained or self._topic.messages.batch_at(low)
@@ -117,13 +119,19 @@ class Peek:
             yield _MessageRange(max(low, batch.first_seq), min(high, batch.end_seq), fields, batch, None)
             low = batch.end_seq
 
-    def _source(self, file: LogFile, stack: ExitStack) -> _PeekSource:
+    def _source(self, file: LogFile | HistoryFile, stack: ExitStack) -> _PeekSource:
         source = self._sources.get(file)
         if source is None:
-            descriptor = file.duplicate()
-            stack.callback(os.close, descriptor)
-            source = self._sources[file] = descriptor, file
+            source = self._sources[file] = self._reader(file, stack), file
         return source
+
+    def _reader(self, file: LogFile | HistoryFile, stack: ExitStack) -> ReadAt:
+        if isinstance(file, HistoryFile):
+            self._reads_history = True
+            return file.read
+        descriptor = file.duplicate()
+        stack.callback(os.close, descriptor)
+        return read_by(descriptor)
 
     # ---- in a thread
 
@@ -145,8 +153,8 @@ class Peek:
                 self.unreadable_count += message_range.high - seq
 
 
-# A duplicated descriptor, and its file: a thread reads while the event loop may write to the file.
-_PeekSource = tuple[int, LogFile]
+# A function that reads, through a duplicated descriptor, since the event loop may write to the file; and its file.
+_PeekSource = tuple[ReadAt, ReadableFile]
 
 
 class _MessageRange(NamedTuple):
@@ -220,7 +228,8 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     skip_below = seq if target == LATEST else 0
     if isinstance(target, int):
         skip_below = log.seq_at(target)  # in compacted files, which are before `seq`
-    skipped = channel.seek(seq, not_due, holes(log.files, seq, topic.released), skip_below)
+    missing = log.not_stored(holes(log.files, seq, topic.released))
+    skipped = channel.seek(seq, not_due, missing, skip_below)
     broker.log.of_clients.info(
         "TOPIC(%s): channel(%s) goes on at message %d; %d queued messages are skipped",
         topic.name,
@@ -230,7 +239,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     )
     broker.channel_changed(topic, channel)
     _bring_to_disk(channel, log, broker.services.threadpool)
-    return SeekResult(seq, _timestamp_ns(topic, seq), skipped)
+    return SeekResult(seq, _timestamp_ns(topic, log, seq), skipped)
 
 
 def _seq_of(topic: Topic, log: TopicLog, target: str | int) -> int:
@@ -239,10 +248,12 @@ def _seq_of(topic: Topic, log: TopicLog, target: str | int) -> int:
     return log.earliest_seq if target == EARLIEST else log.next_seq
 
 
-def _timestamp_ns(topic: Topic, seq: int) -> int | None:
+def _timestamp_ns(topic: Topic, log: TopicLog, seq: int) -> int | None:
     if seq >= topic.released:
         return None
     try:
+        if log.history is not None and seq < log.first_seq:
+            log.history.load(seq)
         batch = topic.messages.batch_at(seq)
     except OSError:  # the topic has reported it; the channel was moved
         return None
@@ -259,7 +270,10 @@ def _bring_to_disk(channel: Channel, log: TopicLog, threadpool: Any) -> None:
 
 
 def _find_deferred(log: TopicLog, seq: int, now_ns: int, threadpool: Any) -> list[_Deferred]:
-    """Return messages from `seq` on that are not due yet. Only a log with such messages is read: 100 ms per 100 MB."""
+    """Return messages from `seq` on that are not due yet. Only a log with such messages is read: 100 ms per 100 MB.
+
+    Those of stored files are not searched: before their file left the disk, each channel had finished them.
+    """
     found: list[_Deferred] = []
     if log.latest_due_ns > now_ns:
         for file in list(log.files):

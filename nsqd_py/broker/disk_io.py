@@ -20,7 +20,9 @@ from gevent.hub import Waiter
 
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.history import HistoryFile, LogHistory, read_stored_piece
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.reading import Piece
 from nsqd_py.diskqueue.syncing import Appending, CallTimer
 from nsqd_py.errors import InternalError
 from nsqd_py.protocol.batch import Batch
@@ -34,6 +36,9 @@ from nsqd_py.runtime.threads import Job, in_thread
 JOURNAL_DELAY_NS = 50_000_000
 # The most pieces of one log that a thread has read, and no channel has taken yet.
 _MOST_PIECES = 8
+# While a store does not answer, a channel that needs a stored file tries again after so long, and then twice as long.
+_FIRST_RETRY_NS = 1_000_000_000
+_LONGEST_RETRY_NS = 30_000_000_000
 
 SaveResult = tuple[Topic, Channel, OSError | None]
 
@@ -392,3 +397,94 @@ class SlowReader:
         self._pieces[key] = result
         while len(self._pieces) > _MOST_PIECES:
             self._pieces.popitem(last=False)
+
+
+# ---- stored files
+
+
+class StoredReader:
+    """Reads stored files of one log for channels, in threads.
+
+    A channel that needs one waits until it is read, also while the store does not answer: then the log says so, and the next
+    attempt follows after 1 s, or later. Nothing is passed over.
+
+    on_read  called when a thread has read something, or could not
+    """
+
+    __slots__ = (
+        "_asked",
+        "_clock",
+        "_history",
+        "_log",
+        "_name",
+        "_on_read",
+        "_pieces",
+        "_retry_delay_ns",
+        "_retry_ns",
+        "_threadpool",
+    )
+
+    def __init__(
+        self,
+        topic_name: str,
+        history: LogHistory,
+        services: BrokerServices,
+        threadpool: Any,
+        on_read: Callable[[], None],
+    ) -> None:
+        self._name = topic_name
+        self._history = history
+        self._log = services.log
+        self._clock = services.clock
+        self._threadpool = threadpool
+        self._on_read = on_read
+        self._pieces: OrderedDict[tuple[str, int], Piece] = OrderedDict()
+        self._asked: set[tuple[str, int]] = set()
+        self._retry_ns = 0
+        self._retry_delay_ns = _FIRST_RETRY_NS
+
+    def read(self, file: HistoryFile, seq: int) -> Piece:
+        """Return what `read_stored_piece` returns. Raises StillReading; call again after `on_read`, or later."""
+        key = file.name, seq
+        piece = self._pieces.pop(key, None)
+        if piece is not None:
+            return piece
+        if key not in self._asked and self._clock() >= self._retry_ns:
+            self._asked.add(key)
+            gevent.spawn(self._read_in_thread, key, file)
+        raise StillReading
+
+    def _read_in_thread(self, key: tuple[str, int], file: HistoryFile) -> None:
+        pieces: list[Piece] = []
+        try:
+            in_thread(self._threadpool, lambda: pieces.append(read_stored_piece(file, key[1])))
+        except Exception as error:  # noqa: BLE001 - after a bug, the channel must not wait forever without a word
+            self._failed(key[1], _disk_error(error))
+        else:
+            self._succeeded()
+            self._pieces[key] = pieces[0]
+            while len(self._pieces) > _MOST_PIECES:
+                self._pieces.popitem(last=False)
+        finally:
+            self._asked.discard(key)
+        self._on_read()
+
+    def _failed(self, seq: int, error: OSError) -> None:
+        reason = error.strerror or str(error)
+        if reason != self._history.problem:
+            self._log.of_clients.error(
+                "TOPIC(%s): failed to read message %d from the store; its channels wait for it - %s",
+                self._name,
+                seq,
+                reason,
+            )
+        self._history.problem = reason
+        self._retry_ns = self._clock() + self._retry_delay_ns
+        self._retry_delay_ns = min(2 * self._retry_delay_ns, _LONGEST_RETRY_NS)
+
+    def _succeeded(self) -> None:
+        if self._history.problem:
+            self._log.of_clients.info("TOPIC(%s): the store answers again", self._name)
+        self._history.problem = ""
+        self._retry_ns = 0
+        self._retry_delay_ns = _FIRST_RETRY_NS

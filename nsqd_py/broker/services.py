@@ -74,6 +74,18 @@ class Lookups(Protocol):
         """Unregister this nsqd. Blocks this greenlet."""
 
 
+class Store(Protocol):
+    """The stored files of all logs, beyond those on the disk.
+
+    threadpool  threads that read them, which may take long
+    """
+
+    threadpool: Any
+
+    def attach(self, topic_name: str, log: TopicLog) -> None:
+        """Give a log, which has no files yet, its `history`; and its `may_drop`, if a file must be stored before it goes."""
+
+
 class ChangeListener(Protocol):
     """The feed of a reader that copies this nsqd, as the broker sees it. No method blocks."""
 

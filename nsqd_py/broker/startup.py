@@ -236,6 +236,8 @@ class _TopicLoader:
                 self._entry.name, self._log.next_seq, may_be_given_back=self._may_be_given_back
             )
         self._found.extend_to(self._log.next_seq)
+        self._found.holes = self._log.not_stored(self._found.holes)
+        self._found.damaged_holes = self._log.not_stored(self._found.damaged_holes)
         self._broker.guids.skip_past(self._log.used_id)
         topic = self._broker.add_topic(self._entry.name, self._log)
         topic.is_paused = self._entry.is_paused

@@ -8,7 +8,7 @@ from functools import partial
 
 import gevent
 
-from nsqd_py.broker.services import BrokerServices, Topic
+from nsqd_py.broker.services import BrokerServices, Store, Topic
 from nsqd_py.broker.state_files import end_of
 from nsqd_py.broker.upkeep.disk_limits import RemovedFiles
 from nsqd_py.diskqueue.journals.epochs import (
@@ -44,6 +44,7 @@ class LogMaker:
     ended         the logs that were deleted, by topic
     node_epoch    the epoch in which this nsqd was promoted; 0 if it never was a standby
     keeps_epochs  True if `nsqd.epochs` is written: someone compares the epochs of the logs after a restart
+    store         has the files of the logs beyond those on the disk; None without one
     """
 
     def __init__(self, services: BrokerServices, space: DiskSpace) -> None:
@@ -51,6 +52,7 @@ class LogMaker:
         self.ended: EndedLogs = {}
         self.node_epoch = 0
         self.keeps_epochs = False
+        self.store: Store | None = None
         self._saved_epochs: dict[str, Epochs] = {}
         self._services = services
         self._space = space
@@ -93,6 +95,10 @@ class LogMaker:
 
     # ---- logs
 
+    def use_store(self, store: Store) -> None:
+        """Let all logs go on in this store where the disk ends. Called before they are made."""
+        self.store = store
+
     def make(self, topic_name: str) -> TopicLog:
         """Return a new log, without files."""
         options, directory = self._services.options, self._services.directory
@@ -102,6 +108,8 @@ class LogMaker:
         report_damage = partial(self._services.log.error, "DISKQUEUE: %s")
         log = TopicLog(directory, topic_name, file_bytes, report_damage, self._run_in_background)
         log.writes_zeros = options.sync_every == 1
+        if self.store is not None:
+            self.store.attach(topic_name, log)
         log.epochs = self._saved_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)
         log.allocate_ahead(enabled=self._space.allocates_ahead())
         return log

@@ -25,7 +25,7 @@ from nsqd_py.diskqueue.files.log_file import (
 )
 from nsqd_py.diskqueue.journals.ranges import Range, is_within
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.reading import RecordWindow, read_by
+from nsqd_py.diskqueue.reading import ReadableFile, ReadAt, RecordWindow, read_by
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode_header, encode_record
 from nsqd_py.protocol.batch import Batch
 
@@ -83,7 +83,7 @@ class Compaction:
         self._source = file.duplicate()
         # If a power cut loses the copy, the original must be on the disk.
         os.fdatasync(self._source)
-        self._living_batches = walk(self._source, file, self._living)
+        self._living_batches = walk(read_by(self._source), file, self._living)
         if neighbour is None:
             path = file.path.with_name(file.path.name + COMPACT_SUFFIX)
             path.unlink(missing_ok=True)
@@ -154,12 +154,12 @@ def _write(target: LogFile, records: list[bytes]) -> None:
         offset += len(record)
 
 
-def walk(descriptor: int, file: LogFile, living: Sequence[Range]) -> Iterator[Batch]:
+def walk(read: ReadAt, file: ReadableFile, living: Sequence[Range]) -> Iterator[Batch]:
     """Yield the live messages as batches, in order.
 
     Raises Unmovable if one is missing or damaged, and OSError.
     """
-    window = RecordWindow(read_by(descriptor), file.end_offset)
+    window = RecordWindow(read, file.end_offset)
     needed = deque(living)
     offset = 0
     try:
@@ -168,7 +168,7 @@ def walk(descriptor: int, file: LogFile, living: Sequence[Range]) -> Iterator[Ba
             offset = window.find(file, low)
             yield from _take_parts(window.batch(offset, file.salt), needed)
     except (Damaged, Incomplete) as error:
-        raise Unmovable(f"{file.path.name}: {error} ({offset})") from error
+        raise Unmovable(f"{file.name}: {error} ({offset})") from error
 
 
 def _take_parts(batch: Batch, needed: deque[Range]) -> list[Batch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
@@ -26,11 +26,14 @@ from nsqd_py.diskqueue.files.log_file import (
     run_to_end,
 )
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
+from nsqd_py.diskqueue.history import HistoryFile, LogHistory, has_message
 from nsqd_py.diskqueue.journals.epochs import Epochs, raised
-from nsqd_py.diskqueue.journals.ranges import count_of
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, count_of
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.reading import (
+    RETAINED_PIECE_BYTES,
     ChunkReader,
+    Piece,
     RetainedRecords,
     first_after_id,
     first_from,
@@ -60,6 +63,10 @@ def _at_once(work: Callable[[], None]) -> bool:
     return True
 
 
+def _always(_file: LogFile) -> bool:
+    return True
+
+
 class TopicLog:
     """The log of one topic.
 
@@ -72,6 +79,8 @@ class TopicLog:
     busy_files     files that a thread reads or writes, and that must stay
     syncs          files that wait for a sync
     chunks         reads the files, and caches what was read
+    history        the stored files of the log, where it goes on beyond the disk; None without a store
+    may_drop       returns False for an unneeded file that must stay, since it is not stored yet
     writes_zeros   as of a `LogFile`; set it before there are files
     """
 
@@ -91,6 +100,8 @@ class TopicLog:
         self._last: LogFile | None = None
         self.damage = DamageReport(on_damage)
         self.chunks = ChunkReader(self.damage)
+        self.history: LogHistory | None = None
+        self.may_drop: Callable[[LogFile], bool] = _always
         self._spare: Path | None = None
         self.syncs = UnsyncedFiles(directory)
         self._unsynced = self.syncs.unsynced
@@ -136,6 +147,18 @@ class TopicLog:
     @property
     def earliest_seq(self) -> int:
         """The number from which on the log has all published messages, without sparse files."""
+        earliest = self._earliest_on_disk
+        history = self.history
+        if history is None:
+            return earliest
+        for file in reversed(self.files):
+            if not (file.is_whole or history.has_all(file.first_seq, file.end_seq)):
+                return earliest
+            earliest = file.first_seq
+        return history.earliest_before(earliest)
+
+    @property
+    def _earliest_on_disk(self) -> int:
         earliest = self.next_seq
         for file in reversed(self.files):
             if not file.is_whole:
@@ -143,11 +166,29 @@ class TopicLog:
             earliest = file.first_seq
         return earliest
 
+    def _is_on_disk(self, low: int, high: int) -> bool:
+        """True if a whole file on the disk has all of low..high (not included)."""
+        file = next(self._reaching(low), None)
+        return file is not None and file.is_whole and file.first_seq <= low and file.end_seq >= high
+
+    def not_stored(self, ranges: Iterable[Range]) -> list[Range]:
+        """Return the parts of these ranges that no stored file has."""
+        if self.history is None:
+            return list(ranges)
+        stored = SeqRanges(0, self.history.ranges())
+        return [gap for low, high in ranges for gap in stored.gaps(low, high)]
+
     def seq_at(self, timestamp_ns: int, low: int = 0) -> int:
         """Return the number of the first message from `low` on that was published then or later; else `next_seq`.
 
-        Raises OSError.
+        Blocks this greenlet if stored files have older messages. Raises OSError.
         """
+        found = self._seq_on_disk_at(timestamp_ns, low)
+        if self.history is not None:
+            return self.history.seq_at(timestamp_ns, low, found, self._is_on_disk)
+        return found
+
+    def _seq_on_disk_at(self, timestamp_ns: int, low: int) -> int:
         for file in self.files:
             if file.end_seq > low and file.newest_ns >= timestamp_ns:
                 offset = max(file.offset_before_time(timestamp_ns), file.offset_before(low))
@@ -159,10 +200,17 @@ class TopicLog:
     def seq_after_id(self, message_id: int) -> int:
         """Return the number of the first retained message with a greater id; `next_seq` if there is none.
 
-        Ids must rise in this log: those of dead letters do not. Raises OSError.
+        Ids must rise in this log: those of dead letters do not. Blocks this greenlet if stored files have older messages.
+        Raises OSError.
         """
         earliest = self.earliest_seq
-        retained = [file for file in self.files if file.first_seq >= earliest]
+        found = self._seq_on_disk_after_id(message_id, earliest)
+        if self.history is not None:
+            return self.history.seq_after_id(message_id, earliest, found, self._is_on_disk)
+        return found
+
+    def _seq_on_disk_after_id(self, message_id: int, earliest: int) -> int:
+        retained = [file for file in self.files if file.first_seq >= earliest and file.is_whole]
         # A file's header has the highest id before it.
         at = bisect_right(retained, message_id, key=lambda file: file.header.used_id)
         for file in retained[max(0, at - 1) :]:
@@ -175,8 +223,17 @@ class TopicLog:
         """Return the number of the first message from `low` on whose id was generated at `steady_ns` or later, or None.
 
         Ids rise with the steady clock, whatever the wall clock does. Ids of dead letters do not: if the log may hold such
-        (`by_timestamp`), the search starts where the timestamps lead to, if that is earlier. Raises OSError.
+        (`by_timestamp`), the search starts where the timestamps lead to, if that is earlier. Of stored messages, it may be
+        the number of an older one. Raises OSError.
         """
+        found = self._published_on_disk_since(steady_ns, low, by_timestamp=by_timestamp)
+        if self.history is not None:
+            before = self.next_seq if found is None else found
+            stored = self.history.published_since(steady_ns, low, before, self._is_on_disk)
+            return stored if stored < before else found
+        return found
+
+    def _published_on_disk_since(self, steady_ns: int, low: int, *, by_timestamp: bool) -> int | None:
         for file, following in zip_longest(self.files, self.files[1:]):
             # A file's header has the highest id before it.
             newest_id = following.header.used_id if following is not None else 0
@@ -340,6 +397,8 @@ class TopicLog:
     def use_budget(self, budget: MemoryBudget) -> None:
         """Count the cached bytes in this budget."""
         self.chunks.budget = budget
+        if self.history is not None:
+            self.history.chunks.budget = budget
 
     # ---- syncing
 
@@ -375,8 +434,29 @@ class TopicLog:
     def read(self, seq: int) -> list[Batch]:
         """Return batches from the one that holds `seq`, or the next one, up to about 1 MiB. Empty at the end.
 
-        Damaged records are skipped and reported. Raises OSError.
+        Damaged records are skipped and reported. Raises OSError, also while a thread reads or a store does not answer.
         """
+        if self.history is not None:
+            return self._read_with(self.history, seq)
+        return self._read_from_disk(seq)
+
+    def _read_with(self, history: LogHistory, seq: int) -> list[Batch]:
+        """Read from the disk, if that has the message, and else from a stored file."""
+        chunk = history.remembered(seq)
+        if chunk is not None:
+            return chunk
+        file = next(self._reaching(seq), None)
+        stored = history.covering(seq)
+        if stored is not None and (file is None or file.first_seq > seq):
+            end_seq = stored.end_seq if file is None else min(stored.end_seq, file.first_seq)
+            # If all from `seq` on is damaged, the next file follows.
+            return history.read(seq, end_seq) or self._read_with(history, end_seq)
+        chunk = self._read_from_disk(seq)
+        if has_message(chunk, seq):
+            return chunk
+        return history.read(seq, _first_behind(chunk, seq, self.next_seq)) or chunk
+
+    def _read_from_disk(self, seq: int) -> list[Batch]:
         chunk = self.chunks.remembered(seq)
         if chunk is not None:
             return chunk
@@ -421,14 +501,12 @@ class TopicLog:
         """
         retained = RetainedRecords(max(seq, self.earliest_seq))
         while retained.size_bytes < most_bytes:
-            file = next(self._reaching(retained.next_seq), None)
+            file = self._file_for(retained.next_seq)
             if file is None:
                 retained.end(self.next_seq, self.used_id)
                 break
             end_seq = file.end_seq
-            batches, _, damaged = read_retained_piece(file, retained.next_seq, in_thread)
-            if file in self.files:
-                self.chunks.pass_over(file, damaged)
+            batches, _, damaged = self._read_retained_piece(file, retained.next_seq, in_thread)
             asked_seq = retained.next_seq
             fits = all(retained.add(batch, most_bytes) for batch in batches)
             # Not if the next call finds it again.
@@ -439,6 +517,41 @@ class TopicLog:
             if not batches:
                 retained.next_seq = max(retained.next_seq, end_seq)
         return retained
+
+    def files_with(self, low: int, high: int) -> Iterator[tuple[LogFile | HistoryFile, int, int]]:
+        """Yield the files with messages low..high (not included), each with the range to read there, in rising order."""
+        while low < high:
+            file = self._file_for(low)
+            if file is None or file.first_seq >= high:
+                break
+            until = min(high, file.end_seq)
+            yield file, max(low, file.first_seq), until
+            low = until
+
+    def _file_for(self, seq: int) -> LogFile | HistoryFile | None:
+        """Return the file with this message, or else the one with the next messages; a stored one if no whole one has it."""
+        file = next(self._reaching(seq), None)
+        if self.history is None or (file is not None and file.first_seq <= seq and file.is_whole):
+            return file
+        stored = next(self.history.reaching(seq), None)
+        if stored is None:
+            return file
+        if file is not None and max(file.first_seq, seq) < stored.first_seq:
+            return file
+        return self.history.file_of(stored)
+
+    def _read_retained_piece(
+        self, file: LogFile | HistoryFile, seq: int, in_thread: Callable[[Callable[[], None]], None]
+    ) -> Piece:
+        if isinstance(file, HistoryFile):
+            assert self.history is not None
+            stored_piece = self.history.read_now(file, seq, RETAINED_PIECE_BYTES)
+            self.history.pass_over(file, stored_piece.damaged)
+            return stored_piece
+        piece = read_retained_piece(file, seq, in_thread)
+        if file in self.files:
+            self.chunks.pass_over(file, piece.damaged)
+        return piece
 
     # ---- unneeded files
 
@@ -471,7 +584,8 @@ class TopicLog:
         for file in self.files[:-1]:
             if retained_seq is not None and file.end_seq > retained_seq:
                 break
-            if not is_needed(file.first_seq, file.end_seq) and file not in self.busy_files:
+            is_unneeded = not is_needed(file.first_seq, file.end_seq) and file not in self.busy_files
+            if is_unneeded and self.may_drop(file):
                 yield file
 
     def let_go(self, file: LogFile) -> None:
@@ -585,6 +699,8 @@ class TopicLog:
         self._remove_spare()
         self._forget()
         self.chunks.detach()
+        self.history = None
+        self.may_drop = _always
 
     def _remove_spare(self) -> None:
         if self._spare is not None:
@@ -596,3 +712,11 @@ class TopicLog:
         self._last = None
         self._unsynced.clear()
         self.busy_files.clear()
+        if self.history is not None:
+            self.history.chunks.forget()
+
+
+def _first_behind(chunk: Sequence[Batch], seq: int, otherwise: int) -> int:
+    """Return the number of the first message behind `seq` in a chunk that does not have `seq`."""
+    at = bisect_right(chunk, seq, key=_first_seq_of)
+    return chunk[at].first_seq if at < len(chunk) else otherwise

@@ -12,11 +12,12 @@ import errno
 import os
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from nsqd_py.diskqueue.checking import next_valid
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.files.open_files import do_nothing
 from nsqd_py.diskqueue.journals.ranges import Range
@@ -41,10 +42,30 @@ from nsqd_py.protocol.message_ids import id_time_ns
 READ_BYTES = 1024 * 1024
 _SMALL_READ_BYTES = 64 * 1024
 _WINDOW_BYTES = 64 * 1024
-_RETAINED_PIECE_BYTES = 256 * 1024
+RETAINED_PIECE_BYTES = 256 * 1024
 _SHARED_CHUNKS = 4
 
 ReadAt = Callable[[int, int], bytes]  # (offset, size): fewer bytes only at the end of the file
+
+
+class ReadableFile(Protocol):
+    """A log file as its readers see it: a `LogFile`, or a `nsqd_py.diskqueue.history.HistoryFile`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def first_seq(self) -> int: ...
+    @property
+    def end_seq(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def salt(self) -> int: ...
+    @property
+    def index_offsets(self) -> Sequence[int]: ...
+
+    def offset_before(self, seq: int, /) -> int: ...
+    def read(self, offset: int, size: int, /) -> bytes: ...
 
 
 # ---- chunks
@@ -63,9 +84,12 @@ class Piece(NamedTuple):
     damaged: list[Range]
 
 
-def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYTES) -> Piece:
+def read_piece(
+    file: ReadableFile, seq: int, read: ReadAt, most_bytes: int = READ_BYTES, *, is_stored: bool = False
+) -> Piece:
     """Read about `most_bytes` from the batch that holds `seq` on, or from the next one. Empty at the end of the file.
 
+    `is_stored` is True if a store has the file: its errors are none of one block, and all of a file is too much for memory.
     Raises OSError, and what `read` raises.
     """
     offset = file.offset_before(seq)
@@ -80,7 +104,7 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
         except BlockingIOError:  # a thread reads it
             raise
         except OSError:
-            if has_failed:
+            if has_failed or is_stored:
                 raise
             has_failed = True
             requested = _SMALL_READ_BYTES  # reads what is before the damage
@@ -104,11 +128,19 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
             is_damaged = True
         offset += position
         if is_damaged and not batches:
-            found = next_record(read(offset, end - offset), 1, file.salt)
-            after = end if found is None else offset + found
+            after = _next_record_offset(read, file.salt, offset + 1, end, is_stored=is_stored)
             damaged.append((offset, after))
             offset = after
     return Piece(batches, offset, damaged)
+
+
+def _next_record_offset(read: ReadAt, salt: int, offset: int, end: int, *, is_stored: bool) -> int:
+    """Return the offset of the first valid record from `offset` on, or `end`. Raises what `read` raises."""
+    if is_stored:
+        return next_valid(read, salt, offset, end)
+    # A slow disk keeps few pieces for a reader that comes again, so that it is one piece.
+    found = next_record(read(offset, end - offset), 0, salt)
+    return end if found is None else offset + found
 
 
 class ChunkReader:
@@ -176,13 +208,17 @@ class ChunkReader:
         """
         chunk, _, damaged = read_piece(file, seq, partial(self.read_file, file))
         self.pass_over(file, damaged)
+        self.remember(chunk)
+        return chunk
+
+    def remember(self, chunk: list[Batch]) -> None:
+        """Cache a chunk, unless it is empty."""
         if chunk:
             self._chunks[chunk[0].first_seq] = chunk
             self._sizes[chunk[0].first_seq] = sum(batch.memory_bytes for batch in chunk)
             while len(self._chunks) > _SHARED_CHUNKS:
                 self._drop_oldest()
             self._count()
-        return chunk
 
     def pass_over(self, file: LogFile, damaged: Iterable[Range]) -> None:
         """Report damaged bytes that a reader skips. Raises OSError if they are being repaired: then read again later."""
@@ -224,7 +260,7 @@ class RecordWindow:
         self._offset = 0
         self._data = b""
 
-    def find(self, file: LogFile, seq: int) -> int:
+    def find(self, file: ReadableFile, seq: int) -> int:
         """Return the offset of the first record that ends behind `seq`, or of damage; `seq` must not decrease.
 
         Skipping a record takes a tenth of the time that decoding its header takes. Raises OSError.
@@ -288,7 +324,7 @@ def offset_before_id_time(file: LogFile, steady_ns: int) -> int:
     return offsets[max(0, bisect_left(offsets, True, key=is_young) - 1)]
 
 
-def first_after_id(file: LogFile, message_id: int) -> int | None:
+def first_after_id(file: ReadableFile, message_id: int) -> int | None:
     """Return the number of the first message with a greater id in a file whose ids rise, or None. Raises OSError."""
     window = RecordWindow(file.read, file.end_offset)
 
@@ -311,7 +347,9 @@ def first_after_id(file: LogFile, message_id: int) -> int | None:
     return None
 
 
-def first_from(file: LogFile, offset: int, low: int, matches: Callable[[RecordHeader], bool]) -> int | None:
+def first_from(
+    file: ReadableFile, offset: int, low: int, matches: Callable[[RecordHeader], bool]
+) -> int | None:
     """Return the number of the first message from `low` on that `matches` accepts, reading from `offset`, or None."""
     reached = max(file.first_seq, low)
     try:
@@ -386,7 +424,7 @@ def read_retained_piece(file: LogFile, seq: int, in_thread: Callable[[Callable[[
     pieces: list[Piece] = []
     descriptor = file.duplicate()
     try:
-        in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), _RETAINED_PIECE_BYTES)))
+        in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), RETAINED_PIECE_BYTES)))
     finally:
         os.close(descriptor)
     return pieces[0]

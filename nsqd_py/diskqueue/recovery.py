@@ -471,21 +471,27 @@ class DamageReport:
 
     def report(self, file: LogFile, start: int, end: int) -> None:
         """Report bytes that are skipped, once for each range. Raises OSError if they cannot be copied aside."""
-        if self._knows(file, start, end):
+        if self._knows(file.path.name, start, end):
             return
         aside = self._keep_aside(file, start, end)
-        self._count(file, start, end)
+        self._count(file.path.name, start, end)
         self._on_damage(
             f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}"
         )
 
+    def report_stored(self, name: str, start: int, end: int) -> None:
+        """Report bytes of a stored file that are skipped, once for each range. They stay where they are."""
+        if not self._knows(name, start, end):
+            self._count(name, start, end)
+            self._on_damage(f"{name}: {end - start} damaged bytes at {start} passed over")
+
     def note(self, file: LogFile, start: int, end: int) -> int:
         """Count damaged bytes that no one has read yet, and copy them aside. Return how many were not known before."""
-        if self._knows(file, start, end):
+        if self._knows(file.path.name, start, end):
             return 0
         with suppress(OSError):  # they may be repaired; a reader that skips them copies them first
             self._keep_aside(file, start, end)
-        return self._count(file, start, end)
+        return self._count(file.path.name, start, end)
 
     def _keep_aside(self, file: LogFile, start: int, end: int) -> str:
         """Copy damaged bytes aside, with known ones that they overlap, and return the name of the copy. Raises OSError."""
@@ -498,14 +504,14 @@ class DamageReport:
                 aside_path(file, other).unlink(missing_ok=True)
         return name
 
-    def _knows(self, file: LogFile, start: int, end: int) -> bool:
-        known = self._known.get(file.path.name)
+    def _knows(self, name: str, start: int, end: int) -> bool:
+        known = self._known.get(name)
         return known is not None and any(
             low <= start and end <= high for low, high in known.overlapping(start, end)
         )
 
-    def _count(self, file: LogFile, start: int, end: int) -> int:
-        new = self._known.setdefault(file.path.name, ByteRanges()).add(start, end)
+    def _count(self, name: str, start: int, end: int) -> int:
+        new = self._known.setdefault(name, ByteRanges()).add(start, end)
         self.bytes_found += new
         return new
 

@@ -8,7 +8,7 @@ say which are finished.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -28,6 +28,7 @@ from nsqd_py.diskqueue.records import (
     decode_header,
 )
 from nsqd_py.feed.pieces import CHECKED_BYTES, OfferedFile, OfferedLog
+from nsqd_py.protocol.message_ids import id_time_ns
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.store.layout import StoredFile
@@ -81,6 +82,7 @@ class Upload:
             first_ns,
             self.last_ns,
             epoch,
+            self.file.is_whole,
         )
 
 
@@ -121,10 +123,14 @@ class Retention(NamedTuple):
             max(options.retention_bytes.of(topic), options.store_retention_bytes.of(topic)),
         )
 
-    def keeps(self, file: StoredFile, newer_bytes: int, now_ns: int) -> bool:
-        """True if the file must stay; `newer_bytes` are those of the newer files."""
-        is_young = self.time_ns > 0 and file.last_ns + self.time_ns > now_ns
-        return is_young or newer_bytes < self.size_bytes
+    def keeps(self, file: StoredFile, newer_bytes: int, now_ns: int, steady_ns: int) -> bool:
+        """True if the file must stay; `newer_bytes` are those of the newer files.
+
+        `now_ns` is the wall clock, `steady_ns` the clock of ids: the one that keeps more decides, so that setting a clock
+        drops nothing too early.
+        """
+        age_ns = min(now_ns - file.last_ns, steady_ns - id_time_ns(file.last_id))
+        return age_ns < self.time_ns or newer_bytes < self.size_bytes
 
 
 @dataclass(slots=True)
@@ -138,6 +144,17 @@ class _Log:
     log: TopicLog | None = None
     files: dict[int, StoredFile] = field(default_factory=dict)
     seen: tuple[list[LogFile], int] | None = None
+    _readable: list[StoredFile] | None = None
+
+    def readable(self) -> list[StoredFile]:
+        """Return the files that have messages, in their order; another list after a change."""
+        if self._readable is None:
+            self._readable = sorted(file for file in self.files.values() if file.end_seq > file.first_seq)
+        return self._readable
+
+    def changed(self) -> None:
+        """Handle that a file was added or removed."""
+        self._readable = None
 
     def sealed(self) -> SeqRanges:
         """Return the messages of the sealed files. A file that compaction has made of such files is covered by them."""
@@ -152,7 +169,7 @@ class _Log:
         stored = self.files.get(file.first_seq)
         if stored is not None and stored.salt == file.salt:
             return stored.size_bytes
-        is_covered = sealed.covers(file.first_seq, file.end_seq)
+        is_covered = not file.is_whole and sealed.covers(file.first_seq, file.end_seq)
         return file.end_offset if is_covered else 0
 
     def has_sealed(self, file: LogFile) -> bool:
@@ -165,10 +182,12 @@ class StoredFiles:
     """The log files of the store, by topic.
 
     size_bytes  of all of them
+    unnamed     the names of those that no round that counts has named yet
     """
 
     def __init__(self, files: Iterable[StoredFile]) -> None:
         self._logs: dict[str, _Log] = {}
+        self.unnamed: set[str] = set()
         self.size_bytes = 0
         for file in files:
             self.add(file)
@@ -190,6 +209,7 @@ class StoredFiles:
         log = self._logs.setdefault(file.topic, _Log())
         before = log.files.get(file.first_seq)
         log.files[file.first_seq] = file
+        log.changed()
         self.size_bytes += file.size_bytes - (before.size_bytes if before is not None else 0)
         return before if before != file else None
 
@@ -198,21 +218,52 @@ class StoredFiles:
         log = self._logs[file.topic]
         if log.files.get(file.first_seq) == file:
             del log.files[file.first_seq]
+            log.changed()
             self.size_bytes -= file.size_bytes
 
     def forget_replaced(self, topic: Topic) -> list[StoredFile]:
-        """Return the stored files that are older versions of nsqd's, and have not all of their messages; forget them."""
+        """Return the stored files that do not have all messages from their first to their last one; forget them.
+
+        They are older versions of nsqd's files, or first parts of files that nsqd has no longer.
+        """
         mine = self._logs.get(topic.name)
         if topic.log is None or mine is None or mine.log is not topic.log:
             return []
+        local = {file.first_seq: file for file in topic.log.files}
         sealed = mine.sealed()
         found = []
-        for file in topic.log.files:
-            stored = mine.files.get(file.first_seq)
-            is_other = stored is not None and stored.salt != file.salt
-            if stored is not None and is_other and not sealed.covers(file.first_seq, file.end_seq):
+        for first_seq, stored in list(mine.files.items()):
+            file = local.get(first_seq)
+            if file is None:
+                is_replaced = not stored.is_sealed
+            else:
+                is_replaced = stored.salt != file.salt and not sealed.covers(first_seq, file.end_seq)
+            if is_replaced:
                 self.remove(stored)
                 found.append(stored)
+        return found
+
+    def forget_part(self, topic: str, first_seq: int) -> StoredFile | None:
+        """Return the stored first part of a file that nsqd has removed, and forget it; None if there is none."""
+        mine = self._logs.get(topic)
+        stored = mine.files.get(first_seq) if mine is not None else None
+        if mine is None or stored is None or stored.is_sealed:
+            return None
+        if mine.log is not None and any(file.salt == stored.salt for file in mine.log.files):
+            return None
+        self.remove(stored)
+        return stored
+
+    def ends(self, topic: str) -> dict[str, int]:
+        """Return the ends of the stored files of a topic, by the names of nsqd's files, as far as these are the same."""
+        mine = self._logs.get(topic)
+        if mine is None or mine.log is None:
+            return {}
+        found = {}
+        for file in mine.log.files:
+            stored = mine.files.get(file.first_seq)
+            if stored is not None and stored.salt == file.salt:
+                found[file.path.name] = stored.size_bytes
         return found
 
     def original_of(self, topic: str, name: str) -> Original:
@@ -260,8 +311,9 @@ class StoredFiles:
         log = topic.log
         if log is None or topic.is_closed:
             return
-        self.forget_others(topic.name, log)
-        mine = self._logs[topic.name]
+        mine = self._logs.setdefault(topic.name, _Log(log))
+        if mine.log is not log:  # a round must say first that those of the log before are gone
+            return
         files = list(log.files)
         is_seen = mine.seen is not None and mine.seen[0] is log.files and mine.seen[1] == len(files)
         if is_seen and not is_base:
@@ -285,7 +337,7 @@ class StoredFiles:
             ):
                 yield upload
 
-    def unneeded(self, topic: Topic, retention: Retention, now_ns: int) -> list[StoredFile]:
+    def unneeded(self, topic: Topic, retention: Retention, now_ns: int, steady_ns: int) -> list[StoredFile]:
         """Return the files that may go: sealed, finished by all channels, gone from nsqd's disk, and not retained."""
         log = topic.log
         mine = self._logs.get(topic.name)
@@ -297,16 +349,31 @@ class StoredFiles:
         for first_seq in sorted(mine.files, reverse=True):
             file = mine.files[first_seq]
             is_free = file.is_sealed and first_seq not in local
-            is_retained = retention.keeps(file, newer_bytes, now_ns)
+            is_retained = retention.keeps(file, newer_bytes, now_ns, steady_ns)
             if is_free and not is_retained and not topic.is_needed(first_seq, file.end_seq):
                 found.append(file)
             newer_bytes += file.size_bytes
         return found
 
-    def is_stored(self, topic: str, file: LogFile) -> bool:
-        """True if the store has all messages of a sealed file of nsqd's log, so that this may go."""
+    # ---- nsqd's own log, beyond its disk
+
+    def attach(self, topic: str, log: TopicLog) -> None:
+        """Take a log for that of which the store has the files, unless these are known to be of another one."""
+        mine = self._logs.setdefault(topic, _Log())
+        if mine.log is None:
+            mine.log = log
+
+    def readable(self, topic: str, log: TopicLog) -> Sequence[StoredFile]:
+        """Return the files of a log that have messages, in their order; another list after a change."""
         mine = self._logs.get(topic)
-        return mine is not None and mine.end_of(file, mine.sealed()) >= file.end_offset
+        return mine.readable() if mine is not None and mine.log is log else ()
+
+    def has_all_of(self, topic: str, file: LogFile) -> bool:
+        """True if the store has a sealed file of nsqd's log, also at its next start: a round that counts has named it."""
+        mine = self._logs.get(topic)
+        if mine is None or not mine.has_sealed(file):
+            return False
+        return mine.files[file.first_seq].name not in self.unnamed
 
     # ---- what a feed need not read again
 

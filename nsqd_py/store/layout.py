@@ -114,6 +114,7 @@ class StoredFile(NamedTuple):
     first_id, last_id  ids of its first and last message
     first_ns, last_ns  the earliest and the latest timestamp in it, in ns since the epoch; 0 without messages
     epoch       of the writer that stored it
+    is_whole    False if it was imported, or was compacted before it was stored: it lacks published messages
     """
 
     topic: str
@@ -128,6 +129,7 @@ class StoredFile(NamedTuple):
     first_ns: int
     last_ns: int
     epoch: int
+    is_whole: bool = True
 
     @property
     def name(self) -> str:
@@ -157,11 +159,12 @@ def topic_prefix(topic: str) -> str:
 
 def decode_stored_file(fields: Any) -> StoredFile:
     """Return the file that a list in JSON describes. Raises BAD_CONTENT."""
-    topic, first_seq, salt, size_bytes, crc, is_sealed, *others = fields
+    topic, first_seq, salt, size_bytes, crc, is_sealed, *others, is_whole = fields
     if not isinstance(topic, str) or not is_valid_name(topic.encode()) or is_ephemeral(topic):
         raise ValueError(f"{topic!a:.100} is no topic with files")
-    if not isinstance(is_sealed, bool):
-        raise TypeError(f"{is_sealed!a:.50} is not true or false")
+    for truth in (is_sealed, is_whole):
+        if not isinstance(truth, bool):
+            raise TypeError(f"{truth!a:.50} is not true or false")
     end_seq, first_id, last_id, first_ns, last_ns, epoch = map(checked_number, others)
     return StoredFile(
         topic,
@@ -176,4 +179,5 @@ def decode_stored_file(fields: Any) -> StoredFile:
         first_ns,
         last_ns,
         epoch,
+        is_whole,
     )

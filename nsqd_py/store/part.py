@@ -25,6 +25,7 @@ from nsqd_py.server.docking import Host, Part
 from nsqd_py.settings.durations import MILLISECOND_NS
 from nsqd_py.standby.copies.data_path import own_member
 from nsqd_py.store.files import StoredFiles
+from nsqd_py.store.history import StoreHistory
 from nsqd_py.store.layout import BadObject, Head
 from nsqd_py.store.objects import Objects, StoreError, StoreRefused, open_objects
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
@@ -167,6 +168,8 @@ class StorePart(Part):
         self._objects: CountedObjects | None = None
         self._owner: Owner | None = None
         self._addition: StoreAddition | None = None
+        self._files: StoredFiles | None = None
+        self._history: StoreHistory | None = None
         self._is_other_node = False  # the state was another node's
         self._damaged_objects = 0
         self._end_s = 0.0
@@ -202,6 +205,9 @@ class StorePart(Part):
             raise StartError(
                 f"cannot get from the store {objects!r} what is missing here: {error}"
             ) from error
+        self._files = StoredFiles(file for files in image.files.values() for file in files)
+        self._history = StoreHistory(objects, self._files, options)
+        self._broker.logs.use_store(self._history)
 
     def _claim(self, objects: Objects, claims: Claims, check: Any) -> Owner:
         """Claim the store; wait for it for a minute. Raises StartError."""
@@ -254,15 +260,17 @@ class StorePart(Part):
             from nsqd_py.standby.role import promote
 
             promote(broker, self._directory, None)
-        files = StoredFiles(file for files in owner.image.files.values() for file in files)
+        assert self._files is not None
         owner.image = None
         addition = self._addition = StoreAddition(broker, objects, owner, self._damaged_objects)
         addition.stream = StoreStream(
-            broker, self._directory, self._threadpool, objects, owner, files, addition, self._superseded
+            broker, self._directory, self._threadpool, objects, owner, self._files, addition, self._superseded
         )
         broker.add(addition)
 
     def start(self) -> None:
+        if self._history is not None:
+            self._history.start()
         if self._addition is not None and self._addition.stream is not None:
             self._addition.stream.start()
 
@@ -303,6 +311,10 @@ class StorePart(Part):
         stream.hurry()
         while monotonic() < self._end_s and (self._has_unsaved() or not stream.has_all):
             gevent.sleep(_POLL_S)
+
+    def closed(self) -> None:
+        if self._history is not None:
+            self._history.stop()
 
     def _has_unsaved(self) -> bool:
         """True if a channel has finished something that is not in its journal."""

@@ -21,10 +21,11 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
-from nsqd_py.feed.pieces import Begin, Commit, Piece, TopicListing
+from nsqd_py.feed.pieces import Begin, Commit, Piece, Remove, TopicListing, Write
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.store.files import Retention, StoredFiles, Upload
+from nsqd_py.standby.copies.data_path import topic_of
+from nsqd_py.store.files import Original, Retention, StoredFiles, Upload
 from nsqd_py.store.layout import BadObject, StoredFile
 from nsqd_py.store.objects import Objects, StoreError, StoreRefused
 from nsqd_py.store.ownership import Owner, Superseded
@@ -50,6 +51,10 @@ _MOST_WAITS = 20
 _JOURNAL_S = 0.01
 _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
+
+
+class _NotCovered(Exception):
+    """A sparse file has got messages that no stored file has, although its first ones were not sent: begin a base."""
 
 
 class Lag(NamedTuple):
@@ -128,6 +133,9 @@ class StoreStream:
     _removed: list[StoredFile] = field(default_factory=list)
     _dropped: list[StoredFile] = field(default_factory=list)  # that no round names, and that can be deleted
     _prepared: list[tuple[Upload, StoredFile]] = field(default_factory=list)  # that the next base names
+    _covered: set[str] = field(
+        default_factory=set
+    )  # names of sparse files that are not sent: the store has the originals
     _greenlet: Any = None
     _file_greenlet: Any = None
     _is_preparing: bool = False
@@ -190,6 +198,8 @@ class StoreStream:
                 while not self._is_base_ready():
                     self._wait_until_due()
                     self._put_round()
+            except _NotCovered:
+                continue
             except (Superseded, BadObject) as error:
                 self._leave_feed()
                 self._on_superseded(error)
@@ -272,13 +282,13 @@ class StoreStream:
         """Put the whole state, from the log files that are in the store. Raises Superseded and OSError."""
         self._leave_feed()
         self._join_files()
+        self._forget_other_logs()
         file_bytes = self._use_prepared()
         self._send_files_up(is_base=True)  # what has come since
         file_bytes += self._use_prepared()
         self._added.clear()
         self._release_files()
-        for name in {file.topic for file in self.files} - set(self._broker.topics):
-            self._removed += self.files.forget_others(name, None)
+        self._forget_other_logs()
         topics = [topic for topic in self._broker.topics.values() if topic.log is not None]
         for topic in topics:
             self._removed += self.files.forget_replaced(topic)
@@ -289,16 +299,25 @@ class StoreStream:
         self._broker.listen(feed)
         self._feed = feed
         self._stored = Stored()
+        self._covered.clear()
         self._is_preparing = False
         self.round_count = 0
         self.round_bytes = 0
         covers = self._waiting.last_write()
         self._put_frames(self._frames_of_base(feed), is_base=True)
         self._end_round(feed, covers)
+        self._note_named(self.files)
         feed.follow()
         self._call(self._owner.move_head)
         self._base_bytes = self.round_bytes + file_bytes
         self._drop(removed)
+
+    def _forget_other_logs(self) -> None:
+        """Forget the stored files of topics that were deleted."""
+        topics = self._broker.topics
+        for name in {*topics, *(file.topic for file in self.files)}:
+            topic = topics.get(name)
+            self._removed += self.files.forget_others(name, topic.log if topic is not None else None)
 
     def _frames_of_base(self, feed: Feed) -> Iterator[bytes]:
         files = list(self.files)
@@ -320,6 +339,7 @@ class StoreStream:
         self._removed = []
         self._put_frames(self._frames_of_round(feed, added, removed))
         self._end_round(feed, covers)
+        self._note_named(added)
         self._drop(removed)
         now_s = monotonic()
         if now_s >= self._next_collection_s:
@@ -363,12 +383,25 @@ class StoreStream:
         """Yield the frames of these pieces, with what must be said of log files that the store has."""
         for piece in pieces:
             if isinstance(piece, TopicListing):
+                self._covered = {name for name in self._covered if topic_of(name) != piece.topic}
                 yield from self._remove_others(piece.topic)
                 yield piece_frame(self._with_stored_ends(piece))
             elif isinstance(piece, Begin) and parse_log_file_name(piece.name) is not None:
                 yield from self._replaced(piece, pieces)
+            elif isinstance(piece, Write) and piece.name in self._covered:
+                if not self._original_of(piece.name).is_complete:
+                    raise _NotCovered
             else:
                 yield piece_frame(piece)
+                if isinstance(piece, Remove):
+                    yield from self._remove_part(piece.name)
+
+    def _remove_part(self, name: str) -> Iterator[bytes]:
+        """Yield the frame that removes the first part of a file that nsqd has removed: other files have its messages."""
+        parsed = parse_log_file_name(name)
+        part = self.files.forget_part(*parsed) if parsed is not None else None
+        if part is not None:
+            yield self._removing([part])
 
     def _remove_others(self, topic_name: str) -> Iterator[bytes]:
         """Yield the frame that removes the stored files of another log of this topic, which was deleted."""
@@ -383,15 +416,25 @@ class StoreStream:
 
     def _with_stored_ends(self, listing: TopicListing) -> TopicListing:
         """Return the list with offsets that are the ends of stored files; others are covered by their originals."""
-        ends = {file.local_name: file.size_bytes for file in self.files.of_topic(listing.topic)}
-        offsets = {name: offset if ends.get(name) == offset else 0 for name, offset in listing.files.items()}
+        ends = self.files.ends(listing.topic)
+        offsets = dict(listing.files)
+        for name, offset in listing.files.items():
+            if offset and ends.get(name) != offset:
+                offsets[name] = 0
+                self._covered.add(name)
         return replace(listing, files=offsets)
+
+    def _original_of(self, name: str) -> Original:
+        topic_name, _ = parse_log_file_name(name) or ("", 0)
+        return self.files.original_of(topic_name, name)
 
     def _replaced(self, begin: Begin, pieces: Iterator[Piece]) -> Iterator[bytes]:
         """Yield the new version of a log file; nothing, if stored files have all of its messages."""
-        topic_name, _ = parse_log_file_name(begin.name) or ("", 0)
-        original = self.files.original_of(topic_name, begin.name)
-        if not original.is_complete:
+        original = self._original_of(begin.name)
+        self._covered.discard(begin.name)
+        if original.is_complete:
+            self._covered.add(begin.name)
+        else:
             if original.file is not None:
                 self.files.remove(original.file)
                 yield self._removing([original.file])
@@ -523,15 +566,27 @@ class StoreStream:
         return sum(file.size_bytes for _, file in prepared)
 
     def _use(self, file: StoredFile) -> None:
+        self.files.unnamed.add(file.name)
         before = self.files.add(file)
         if before is not None and before.name != file.name:
             self._removed.append(before)
 
+    def _note_named(self, files: Iterable[StoredFile]) -> None:
+        """Let nsqd drop its own files, since a round that counts has named those of the store."""
+        unnamed = self.files.unnamed
+        for file in [file for file in files if file.name in unnamed]:
+            unnamed.discard(file.name)
+            topic = self._broker.topics.get(file.topic)
+            if topic is not None:
+                self._broker.housekeeper.check_soon(topic)
+
     def _release_files(self) -> None:
         """Let go of the stored files that neither a channel nor retention needs."""
         now_ns = self._broker.services.wall_clock()
+        steady_ns = self._broker.clock()
         for topic in list(self._broker.topics.values()):
-            for file in self.files.unneeded(topic, Retention.of(self._broker.options, topic.name), now_ns):
+            retention = Retention.of(self._broker.options, topic.name)
+            for file in self.files.unneeded(topic, retention, now_ns, steady_ns):
                 self.files.remove(file)
                 self._removed.append(file)
 

@@ -103,7 +103,7 @@ class DirectObjects(Objects):
 class SteppedObjects(Objects):
     """The objects of one process: `call` decides what happens to each call."""
 
-    def __init__(self, content: Content, call: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, content: Content, call: Callable[..., Any]) -> None:
         self._content = content
         self._call = call
 
@@ -122,7 +122,7 @@ class SteppedObjects(Objects):
     def delete(self, names: Iterable[str]) -> None:
         # Each one is a step: a process may be suspended between two of them.
         for name in list(names):
-            self._call(lambda name=name: self._content.delete([name]))
+            self._call(lambda name=name: self._content.delete([name]), deletes=True)
 
     def list(self, prefix: str) -> Iterator[Listed]:
         return iter(self._call(lambda lag=0: self._content.list(prefix, lag)))
@@ -173,9 +173,10 @@ class Disk:
 class Process:
     """An nsqd with a store.
 
-    waiting      messages that were published, and that no round has yet
-    on_recovered called with the messages that a claim has found
-    on_stored    called with messages whose round counts
+    deletes       True if the call that it makes deletes something
+    waiting       messages that were published, and that no round has yet
+    on_recovered  called with the messages that a claim has found
+    on_stored     called with messages whose round counts
     """
 
     def __init__(
@@ -192,6 +193,7 @@ class Process:
         self.waiting: list[int] = []
         self.clock_ns = 0
         self.is_over = False
+        self.deletes = False
         self.owner: Owner | None = None
         self.files: list[StoredFile] = []
         self.commands: list[str] = []
@@ -207,9 +209,10 @@ class Process:
 
     # ---- steps
 
-    def _step(self, operation: Callable[[], Any]) -> Any:
+    def _step(self, operation: Callable[[], Any], *, deletes: bool = False) -> Any:
         """Wait until the schedule says what happens to this call."""
         self._operation = operation
+        self.deletes = deletes
         outcome, lag = self._greenlet.parent.switch()
         self._operation = None
         return self._happen(operation, outcome, lag)

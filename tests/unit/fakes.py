@@ -374,8 +374,10 @@ def limits(**changed: Any) -> Any:
     return NSQD.defaults(**ours | changed)
 
 
-def start_broker(world: World, directory: Path, *, is_same_boot: bool = False, **changed: Any) -> Broker:
-    """A broker on what is in the directory."""
+def start_broker(
+    world: World, directory: Path, *, is_same_boot: bool = False, store: Any = None, **changed: Any
+) -> Broker:
+    """A broker on what is in the directory, and beyond it in a `Store`."""
     options = limits(**changed)
     options.data_path = str(directory)
     broker = Broker(
@@ -393,6 +395,8 @@ def start_broker(world: World, directory: Path, *, is_same_boot: bool = False, *
     broker.logs._run_in_background = lambda work: work()  # type: ignore[method-assign]
     # `run` is called by those tests that want it: the greenlet of a broker that was killed must not come back.
     broker.housekeeper._start = lambda: None  # type: ignore[method-assign]
+    if store is not None:
+        broker.logs.use_store(store)
     load(broker, directory, is_same_boot=is_same_boot)
     return broker
 

@@ -442,10 +442,13 @@ class Housekeeper:
 
 
 def _is_movable(log: TopicLog, file: LogFile) -> bool:
-    """True if the file can be compacted: all needed messages can be read, and nothing else is done with it."""
+    """True if the file can be compacted: all needed messages can be read, and nothing else is done with it.
+
+    A store has the other messages too, which are dropped here.
+    """
     if file.is_unmovable or file.sync_error is not None:
         return False
-    return file in log.files and file not in log.busy_files
+    return file in log.files and file not in log.busy_files and log.may_drop(file)
 
 
 def _has_all(topic: Topic, low: int, high: int) -> bool:

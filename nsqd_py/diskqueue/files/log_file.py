@@ -238,6 +238,10 @@ class LogFile(LazyFile):
         return file
 
     @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
     def first_seq(self) -> int:
         return self.header.first_seq
 

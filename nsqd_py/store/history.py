@@ -1,0 +1,132 @@
+"""`StoreHistory`: the logs of a running nsqd go on in the store where its disk ends.
+
+The logs read with `nsqd_py.diskqueue.history`. This is below it: the list of stored files, and their bytes, in blocks of 1 MiB,
+of which a bounded number is cached. A reader that goes on gets several blocks with one request.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+
+from nsqd_py.broker.services import Store
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.history import BLOCK_BYTES, History, LogHistory
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.runtime.threads import DiskThreads
+from nsqd_py.server.options import NsqdOptions
+from nsqd_py.store.files import Retention, StoredFiles
+from nsqd_py.store.layout import StoredFile
+from nsqd_py.store.objects import Missing, Objects, StoreError, StoreRefused
+
+_MOST_BLOCKS = 32  # cached, in all
+_BLOCKS_AHEAD = 4  # in one request, for a reader that goes on
+# Threads that read stored files. While a store does not answer, they wait for it, and no other work waits for them.
+_MOST_THREADS = 4
+
+
+# ---- bytes
+
+
+class BlockCache:
+    """The bytes of stored files, by blocks. Threads share it: the lock guards the blocks, and is free during requests."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+
+    def read(self, name: str, size_bytes: int, offset: int, size: int) -> bytes:
+        """Return these bytes of an object, which has `size_bytes`. Blocks. Raises OSError."""
+        first = offset // BLOCK_BYTES
+        last = (offset + size - 1) // BLOCK_BYTES
+        pieces = [self._block(name, size_bytes, block, last) for block in range(first, last + 1)]
+        start = offset - first * BLOCK_BYTES
+        if len(pieces) == 1:
+            return pieces[0][start : start + size]
+        return b"".join(pieces)[start : start + size]
+
+    def _block(self, name: str, size_bytes: int, block: int, last: int) -> bytes:
+        with self._lock:
+            data = self._blocks.get((name, block))
+            if data is not None:
+                self._blocks.move_to_end((name, block))
+                return data
+            is_next = (name, block - 1) in self._blocks
+        count = min(last - block + 1, _BLOCKS_AHEAD)
+        if is_next:
+            count = _BLOCKS_AHEAD
+        start = block * BLOCK_BYTES
+        data = self._get_range(name, start, min(start + count * BLOCK_BYTES, size_bytes))
+        with self._lock:
+            for at in range(0, len(data), BLOCK_BYTES):
+                self._blocks[name, block + at // BLOCK_BYTES] = data[at : at + BLOCK_BYTES]
+            while len(self._blocks) > _MOST_BLOCKS:
+                self._blocks.popitem(last=False)
+        return data[:BLOCK_BYTES]
+
+    def _get_range(self, name: str, start: int, end: int) -> bytes:
+        try:
+            data = self._objects.get_range(name, start, end)
+        except Missing as error:
+            raise OSError(errno.EIO, f"the store has lost a file: {error}") from error
+        except StoreRefused as error:
+            raise OSError(errno.EIO, f"the store refuses to read {name}: {error}") from error
+        except StoreError as error:
+            raise OSError(errno.EIO, f"the store does not answer: {error}") from error
+        if len(data) != end - start:
+            raise OSError(errno.EIO, f"the store has {len(data)} of the bytes {start} to {end} of {name}")
+        return data
+
+
+# ---- the files
+
+
+class TopicHistory(History):
+    """The stored files of one log. The event loop has them."""
+
+    def __init__(self, topic_name: str, log: TopicLog, files: StoredFiles, cache: BlockCache) -> None:
+        self._topic_name = topic_name
+        self._log = log
+        self._files = files
+        self._cache = cache
+
+    def segments(self) -> Sequence[StoredFile]:
+        return self._files.readable(self._topic_name, self._log)
+
+    def read_at(self, name: str, size_bytes: int, offset: int, size: int) -> bytes:
+        return self._cache.read(name, size_bytes, offset, size)
+
+
+class StoreHistory(Store):
+    """The stored files of all topics, for `broker.logs.use_store` before the topics are loaded.
+
+    threadpool  threads that read them
+    """
+
+    def __init__(self, objects: Objects, files: StoredFiles, options: NsqdOptions) -> None:
+        self.threadpool = DiskThreads(_MOST_THREADS)
+        self._files = files
+        self._options = options
+        self._cache = BlockCache(objects)
+
+    def start(self) -> None:
+        """Read in threads from now on, since nsqd begins to serve."""
+        self.threadpool.serve()
+
+    def stop(self) -> None:
+        """End the threads, each after its request."""
+        self.threadpool.stop()
+
+    def attach(self, topic_name: str, log: TopicLog) -> None:
+        self._files.attach(topic_name, log)
+        log.history = LogHistory(TopicHistory(topic_name, log, self._files, self._cache), log.damage)
+        if Retention.of(self._options, topic_name):
+            log.may_drop = partial(self._may_drop, topic_name)
+
+    def _may_drop(self, topic_name: str, file: LogFile) -> bool:
+        """True if the store has the file, or can never have all its messages: then it is not retained."""
+        return not file.is_whole or self._files.has_all_of(topic_name, file)

@@ -1,0 +1,243 @@
+"""What nsqd puts into a store: wherever the rounds end, it can be restored with everything that they cover."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import gevent
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd_py.runtime.logs.daemon_log import FATAL, Log
+from nsqd_py.settings.durations import HOUR_NS
+from nsqd_py.settings.kinds import ByTopic
+from nsqd_py.store import files, rounds, uploading
+from nsqd_py.store.files import StoredFiles
+from nsqd_py.store.image import StoreImage
+from nsqd_py.store.layout import round_name
+from nsqd_py.store.objects import Objects, StoreError, open_objects
+from nsqd_py.store.ownership import Claims, Owner, claim
+from nsqd_py.store.restore import Restoration
+from nsqd_py.store.uploading import StoreStream
+from tests.property.test_standby_model import owed_to, remaining, run_in_new_directory
+from tests.support.broker_life import CHANNELS, TOPIC, Life, work
+from tests.support.examples import examples
+from tests.unit.fakes import SECOND, FakeThreadPool, close_descriptors
+
+Event = tuple[Any, ...]
+
+
+class Covered(NamedTuple):
+    """A round: the events when it began, and when its object was stored."""
+
+    number: int
+    began: int
+    stored: int
+
+
+class Unreliable:
+    """Objects whose calls sometimes fail, before or after they had their effect."""
+
+    def __init__(self, objects: Objects, chance: random.Random) -> None:
+        self._objects = objects
+        self._chance = chance
+        self.rate = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._objects, name)
+
+        def unreliable(*arguments: Any) -> Any:
+            if self._chance.random() < self.rate / 2:
+                raise StoreError("a fault of the test")
+            found = call(*arguments)
+            if self._chance.random() < self.rate / 2:
+                raise StoreError("the answer is lost")
+            return found
+
+        return unreliable
+
+
+class Uploaded(Life):
+    """A life of a broker with a store, in which more may happen: compaction, pauses, and a topic that is made again."""
+
+    def __init__(self, directory: Path, objects: Objects, chance: random.Random, **options: Any) -> None:
+        self.events: list[Event] = []
+        self.covered: list[Covered] = []
+        self.objects = objects
+        self._chance = chance
+        self._is_busy = True
+        super().__init__(directory, lambda *event: self.events.append(event), **options)
+        self.owner: Owner = claim(objects, "here", Claims(directory), lambda _: None)
+        assert self.owner.image is not None
+        known = StoredFiles(file for listed in self.owner.image.files.values() for file in listed)
+        self.stream = StoreStream(
+            self.broker, directory, FakeThreadPool(), objects, self.owner, known, self, self._superseded
+        )
+        self.stream.start()
+        self._is_busy = False
+
+    def _superseded(self, error: Exception) -> None:
+        raise AssertionError(str(error))
+
+    # ---- the publishers that wait, as the stream sees them
+
+    def last_write(self) -> int:
+        return len(self.events)
+
+    def count(self) -> int:
+        return 0
+
+    def stored(self, write: int) -> None:
+        self.covered.append(Covered(self.owner.next_number - 1, write, len(self.events)))
+
+    # ---- what happens
+
+    def settle(self, rounds: int = 4) -> None:
+        super().settle(rounds)
+        if self._is_busy:
+            return
+        self._is_busy = True
+        topic = self.broker.topics.get(TOPIC)
+        choice = self._chance.random()
+        if topic is not None and choice < 0.15:
+            self.broker.housekeeper.run()
+        elif topic is not None and choice < 0.2:
+            self.broker.pause_topic(topic, not topic.is_paused)
+        elif choice < 0.4:
+            gevent.sleep(0.002)
+        super().settle(rounds)
+        self._is_busy = False
+
+    def make_topic_again(self) -> None:
+        self._is_busy = True
+        for name in CHANNELS:
+            self.mark("emptied", name)
+        self.broker.delete_topic(TOPIC)
+        self.create()
+        self._is_busy = False
+
+    def catch_up(self) -> None:
+        """Return when the store has everything."""
+        self._is_busy = True
+        self.pass_time(SECOND)
+        self.pass_time(2 * SECOND)
+        self.stream.hurry()
+        with gevent.Timeout(30):
+            while not self.stream.has_all:
+                gevent.sleep(0.001)
+
+    def end(self) -> None:
+        self.stream.stop()
+        gevent.sleep(0)
+        super().end()
+
+
+def image_until(objects: Objects, last: int) -> StoreImage:
+    """The state after this round."""
+    image = StoreImage()
+    for number in range(1, last + 1):
+        image.apply(rounds.decode(number, objects.get(round_name(number))[0]))
+    return image
+
+
+def restored(objects: Objects, image: StoreImage, path: Path, *, is_complete: bool = False) -> Life:
+    path.mkdir()
+    Restoration(path, objects, lambda: None, Log(level=FATAL)).run(image, is_complete=is_complete)
+    return Life(path, lambda *_: None)
+
+
+def check_cut(life: Uploaded, objects: Objects, cut: Covered, path: Path) -> None:
+    """What was acknowledged before the round began, and is not finished, comes back."""
+    found = remaining(restored(objects, image_until(objects, cut.number), path))
+    later = [event for event in life.events[cut.began : cut.stored] if event[0] != "acknowledged"]
+    for name in CHANNELS:
+        assert owed_to(name, life.events[: cut.began] + later) <= set(found[name]), name
+
+
+def check_objects(life: Uploaded, objects: Objects) -> None:
+    """The state names no object that is missing."""
+    image = image_until(objects, life.owner.next_number - 1)
+    for listed in image.files.values():
+        for file in listed:
+            objects.get(file.name)
+
+
+def run(seed: int, steps: int, base: Path) -> None:
+    chance = random.Random(seed)
+    (base / "primary").mkdir()
+    memory = open_objects("memory://")
+    unreliable = Unreliable(memory, chance)
+    retention_ns = chance.choice((0, HOUR_NS))
+    life = Uploaded(
+        base / "primary",
+        unreliable,  # type: ignore[arg-type]
+        chance,
+        max_bytes_per_file=3000,
+        mem_queue_size=10,
+        store_interval_ns=0,
+        store_retention_time_ns=ByTopic(retention_ns),
+    )
+    life.create()
+    unreliable.rate = chance.choice((0.0, 0.0, 0.1))
+    for _ in range(3):
+        work(life, chance, steps // 3)
+        if chance.random() < 0.3:
+            life.make_topic_again()
+    life.catch_up()
+    assert life.covered
+    check_objects(life, memory)
+    life.end()
+    close_descriptors(base)
+
+    cuts = {*chance.sample(life.covered, min(4, len(life.covered))), life.covered[-1]}
+    for cut in cuts:
+        check_cut(life, memory, cut, base / f"cut{cut.number}-{cut.began}")
+    last = life.owner.next_number - 1
+    complete = remaining(restored(memory, image_until(memory, last), base / "complete", is_complete=True))
+    needed = remaining(restored(memory, image_until(memory, last), base / "needed"))
+    expected = remaining(Life(base / "primary", lambda *_: None))
+    assert needed == expected
+    assert complete == expected
+
+
+SMALL = {
+    (files, "PREFIX_BYTES"): 700,
+    (uploading, "_OBJECT_BYTES"): 2000,
+    (uploading, "_MOST_ROUNDS"): 15,
+    (uploading, "_LEAST_BYTES"): 10_000,
+    (uploading, "_MOST_BYTES"): 20_000,
+    (uploading, "_TICK_S"): 0.001,
+    (uploading, "_COLLECTION_S"): 0.01,
+    (uploading, "_JOURNAL_S"): 0.0,
+    (uploading, "_FIRST_PAUSE_S"): 0.001,
+    (uploading, "_LONGEST_PAUSE_S"): 0.002,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """Bases, objects and prefixes are so small that there are many."""
+    patches = [patch.object(module, name, value) for (module, name), value in SMALL.items()]
+    for each in patches:
+        each.start()
+    yield
+    for each in patches:
+        each.stop()
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 40))
+def test_what_rounds_cover_comes_back_wherever_they_end(seed: int, steps: int) -> None:
+    run_in_new_directory(run, seed, steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 200))
+def test_the_same_at_length(seed: int, steps: int) -> None:
+    run_in_new_directory(run, seed, steps)
