@@ -25,6 +25,7 @@ api         nsqd's HTTP paths
 otel        OpenTelemetry for Producer and Consumer
 stats       statistics for /stats, statsd and Prometheus
 fsck        --check-data and --export-to-go
+store       the messages of one nsqd in a bucket or directory, from which they outlive its machine
 tcp         connections of NSQ clients
 lookup      nsqd's side of nsqlookupd
 standby     a second nsqd that follows this one, and replaces it
@@ -38,6 +39,7 @@ stores      object stores, and the current files of Delta and Iceberg tables
 diskqueue   the log on disk
 auth        access rules from an auth server
 cluster     asks nsqlookupds and nsqds over HTTP; their statistics
+objects     objects by name in a bucket or directory
 client      Producer and Consumer
 net         sockets, TLS, compression, HTTP
 debug       stacks, profiles and memory of a running process

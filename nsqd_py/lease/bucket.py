@@ -30,7 +30,8 @@ from gevent.threadpool import ThreadPool
 from nsqd_py.lease.document import LeaseDocument
 from nsqd_py.lease.keeper import boot_clock
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, LeaseUrl, Note
-from nsqd_py.store.objects import Changed, Missing, Objects, open_objects
+from nsqd_py.objects.calls import Changed, Missing, Objects
+from nsqd_py.objects.opening import open_objects
 
 T = TypeVar("T")
 

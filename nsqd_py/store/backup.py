@@ -33,6 +33,8 @@ from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.feed.feed import PIECE_BYTES
 from nsqd_py.feed.pieces import Begin, Commit, Part, Piece, TopicListing, TopicsListed, Write
+from nsqd_py.objects.calls import Changed, Missing, Objects
+from nsqd_py.objects.opening import open_objects, parse_store_url
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, making, open_file, read_bytes
@@ -46,7 +48,6 @@ from nsqd_py.standby.messages import Offer, Round
 from nsqd_py.store.files import PREFIX_BYTES
 from nsqd_py.store.image import StoreReader
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, Head, StoredFile
-from nsqd_py.store.objects import Changed, Missing, Objects, open_objects, parse_store_url
 from nsqd_py.store.restore import Restoration
 from nsqd_py.store.rounds import BASE, MARK, ROUND_BYTES, RoundObject, files_frame, piece_frame
 

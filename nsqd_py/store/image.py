@@ -17,9 +17,9 @@ from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.records import Damaged, FileHeader
 from nsqd_py.feed.codec import BEGIN, COMMIT, PART, WRITE, FileMessage
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
+from nsqd_py.objects.calls import Missing, ReadableObjects
 from nsqd_py.store import rounds
 from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name
-from nsqd_py.store.objects import Missing, ReadableObjects
 from nsqd_py.store.rounds import FilesChanged, RoundObject
 
 # Called with the error of a damaged round that is left out.
@@ -110,7 +110,7 @@ class StoreImage:
 
     @property
     def small(self) -> dict[str, bytearray]:
-        """The other files of the data path by name: journals, `nsqd.dat`, `nsqd.clock` and `nsqd.epochs`."""
+        """The other files of the data path by name: journals, and those with nsqd's topics, clock and epochs."""
         return self._state.small
 
     @property
@@ -394,7 +394,7 @@ class StoreReader:
 
 
 def take_round(image: StoreImage, number: int, data: bytes, on_damage: OnDamage | None) -> None:
-    """Apply a round that was read. Raises BadObject if it is damaged, and `on_damage` is None."""
+    """Apply a round that was read. Raises BadObject if it is damaged and no `on_damage` is given."""
     try:
         image.apply(rounds.decode(number, data))
     except BadObject as error:

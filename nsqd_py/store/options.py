@@ -75,7 +75,7 @@ def check_store(options: Any) -> None:
         if options.store_acks:
             raise BadOptions("--store-acks needs --store")
         return
-    from nsqd_py.store.objects import parse_store_url  # only a store needs it
+    from nsqd_py.objects.opening import parse_store_url  # only a store needs it
 
     try:
         scheme, _, _ = parse_store_url(options.store)

@@ -28,6 +28,7 @@ from typing import Any
 
 from nsqd_py.broker.state_files import read_checked, write_checked
 from nsqd_py.errors import NsqdError
+from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.image import OnDamage, StoreImage, read_rounds, take_round
 from nsqd_py.store.layout import (
     FILES,
@@ -42,7 +43,6 @@ from nsqd_py.store.layout import (
     probe_name,
     round_name,
 )
-from nsqd_py.store.objects import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.rounds import BASE, MARK, TAKEOVER, TAKEOVER_BYTES, RoundObject
 
 # In the data path: the claims that this nsqd has made.

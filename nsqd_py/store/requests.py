@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
+from nsqd_py.objects.calls import PART_BYTES, Listed, Objects, StoreError, StoreRefused, Version
 from nsqd_py.settings.durations import HOUR_NS
-from nsqd_py.store.objects import PART_BYTES, Listed, Objects, StoreError, StoreRefused, Version
 
 _DAY_NS = 24 * HOUR_NS
 # Kinds of requests, by their price.

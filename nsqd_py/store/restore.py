@@ -21,6 +21,7 @@ from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import StartError
+from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import create, make_directory, open_file
 from nsqd_py.standby.copies.data_path import check_name, topic_of
@@ -28,7 +29,6 @@ from nsqd_py.standby.copies.syncing import write_at
 from nsqd_py.standby.copies.unfinished import Unfinished
 from nsqd_py.store.image import LogSource, StoreImage
 from nsqd_py.store.layout import BadObject
-from nsqd_py.store.objects import Objects
 from nsqd_py.store.ownership import CLAIMS_FILE
 
 _AT_ONCE = 8  # files that are fetched at the same time

@@ -13,7 +13,7 @@ import pytest
 from nsqd_py.lease.bucket import BucketStore, InThreads, open_bucket
 from nsqd_py.lease.keeper import LeaseKeeper
 from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, parse_lease_url
-from nsqd_py.store.objects import open_objects
+from nsqd_py.objects.opening import open_objects
 from tests.support import bucket_faults
 from tests.support.bucket_faults import FaultProxy, late, refused
 from tests.support.buckets import Bucket, MotoServer

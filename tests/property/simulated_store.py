@@ -17,9 +17,9 @@ from typing import Any
 from greenlet import GreenletExit, greenlet
 
 from nsqd_py.feed.pieces import Begin, Commit, Part, Write
+from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, Version
 from nsqd_py.store import rounds
 from nsqd_py.store.layout import Head, StoredFile
-from nsqd_py.store.objects import Changed, Exists, Listed, Missing, Objects, StoreError, Version
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 
 MESSAGES = "t:c.cursor"

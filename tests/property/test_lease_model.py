@@ -30,12 +30,12 @@ from nsqd_py.errors import NsqdError
 from nsqd_py.lease import keeper
 from nsqd_py.lease.bucket import BucketStore
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, LeaseStore, Note, parse_lease_url
+from nsqd_py.objects.calls import Changed, Missing, StoreError
 from nsqd_py.standby import election
 from nsqd_py.standby.acks import InSyncSet
 from nsqd_py.standby.copies.data_path import StandbyState, own_member, read_state, write_state
 from nsqd_py.standby.election import Election
 from nsqd_py.standby.role import promote
-from nsqd_py.store.objects import Changed, Missing, StoreError
 from tests.property.simulated_time import Process, Simulation
 from tests.support.examples import examples
 from tests.unit.fakes import FakeLog, quick_syncs

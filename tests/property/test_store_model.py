@@ -24,11 +24,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from nsqd_py.objects.calls import Changed, Exists, Missing, StoreError
 from nsqd_py.store import image as image_module
 from nsqd_py.store import ownership, rounds
 from nsqd_py.store.image import StoreImage, StoreReader
 from nsqd_py.store.layout import BadObject, StoredFile, parse_round_name
-from nsqd_py.store.objects import Changed, Exists, Missing, StoreError
 from nsqd_py.store.ownership import KEEP_NS, Owner
 from tests.property.simulated_store import (
     MESSAGE_BYTES,

@@ -14,9 +14,10 @@ from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, Epochs, decode
 from nsqd_py.diskqueue.messages import record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
 from nsqd_py.feed.pieces import Piece, TopicListing, TopicsListed, Write
+from nsqd_py.objects.calls import Objects
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.runtime.documents import load_member_json
 from nsqd_py.store.layout import HEAD_NAME, Head, StoredFile
-from nsqd_py.store.objects import Objects, open_objects
 from nsqd_py.store.rounds import BASE, MARK, RoundObject, files_frame, piece_frame
 
 NODE = "127.0.0.1:4150"

@@ -29,9 +29,9 @@ from pathlib import Path
 
 import click
 
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.store import rounds
 from nsqd_py.store.layout import ROUNDS, parse_round_name
-from nsqd_py.store.objects import open_objects
 from tests.support.bucket_faults import FaultProxy
 from tests.support.buckets import Bucket, moto
 from tests.support.nsqd_process import NsqdProcess, wait_until
@@ -208,7 +208,9 @@ class Campaign:
                     self.figures.oldest_lost_s = max(self.figures.oldest_lost_s, ago_s)
                 else:
                     text = body.rstrip(b"\0").decode()
-                    self.figures.lost.append(f"{kind}: {text} of {channel}, acknowledged {ago_s:.2f} s before")
+                    self.figures.lost.append(
+                        f"{kind}: {text} of {channel}, acknowledged {ago_s:.2f} s before"
+                    )
 
     # ---- what happens to an nsqd
 

@@ -17,10 +17,10 @@ from nsq_spark.archive.splits import ArchiveError, FileInfo, Format, Gone
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import NsqdError
+from nsqd_py.objects.calls import Missing, ReadableObjects, Version
 from nsqd_py.store.contents import Gap, LogPart, incomplete_base, parts_of, tail_file, topics_of
 from nsqd_py.store.image import StoreImage, StoreReader, read_rounds, take_round
 from nsqd_py.store.layout import ROUNDS, BadObject, Head
-from nsqd_py.store.objects import Missing, ReadableObjects, Version
 from nsqd_py.stores.files import File
 
 _TAIL = re.compile(

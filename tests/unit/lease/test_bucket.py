@@ -14,8 +14,8 @@ from nsqd_py.lease.bucket import BucketStore
 from nsqd_py.lease.document import LeaseDocument
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, LeaseUrl, Note, parse_lease_url
 from nsqd_py.lease.succession import Succession
-from nsqd_py.store.directory import DirectoryObjects
-from nsqd_py.store.objects import Changed, Objects, StoreError, StoreRefused
+from nsqd_py.objects.calls import Changed, Objects, StoreError, StoreRefused
+from nsqd_py.objects.directory import DirectoryObjects
 
 T = TypeVar("T")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.store.objects import PART_BYTES, Missing, Objects, StoreError, open_objects
+from nsqd_py.objects.calls import PART_BYTES, Missing, Objects, StoreError
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.store.requests import DELETE, GET, LIST, PUT, CountedObjects, Requests
 
 DAY_NS = 24 * 3600 * 10**9

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from nsqd_py.objects.opening import SCHEMES
 from nsqd_py.store.layout import HEAD_NAME, ROUNDS
-from nsqd_py.store.objects import SCHEMES
 from nsqd_py.stores.directories import (
     POINTERS,
     LocalFiles,

@@ -9,10 +9,11 @@ from pathlib import Path
 from nsq_tools.cat.selection import Selection
 from nsqd_py.diskqueue.records import Data
 from nsqd_py.errors import NsqdError
+from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.store.contents import Gap, LogPart, incomplete_base, parts_of, topics_of
 from nsqd_py.store.image import StoreReader
 from nsqd_py.store.layout import ROUNDS
-from nsqd_py.store.objects import Missing, Objects, StoreError, StoreRefused, open_objects
 from nsqd_py.stores.files import File, FileWindow
 
 # Requests to a store cost more than bytes.

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nsqd_py.errors import missing_package
-from nsqd_py.runtime.private_files import open_file
-from nsqd_py.store.objects import (
+from nsqd_py.objects.calls import (
     PART_BYTES,
     Changed,
     Exists,
@@ -27,6 +26,7 @@ from nsqd_py.store.objects import (
     StoreRefused,
     Version,
 )
+from nsqd_py.runtime.private_files import open_file
 
 # Repetitions of a request that failed. The callers repeat everything else.
 _MOST_RETRIES = 2
