@@ -210,7 +210,8 @@ def _translated(name: str) -> Iterator[None]:
         raise Missing(f"{name} is missing") from None
     except exceptions.AlreadyExistsError:
         raise Exists(f"{name} exists already") from None
-    except exceptions.PreconditionError:
+    except exceptions.PreconditionError as error:
+        _check_bucket(name, error)
         raise Changed(f"{name} was replaced") from None
     except refusals as error:
         raise StoreRefused(f"{name}: {_sentence(error)}") from error
