@@ -29,8 +29,6 @@ store       the messages of one nsqd in a bucket or directory, from which they o
 tcp         connections of NSQ clients
 lookup      nsqd's side of nsqlookupd
 standby     a second nsqd that follows this one, and replaces it
-lease       leases of etcd or in a bucket, which decide who is the primary
-store       the messages of one nsqd in a bucket or directory
 go_import   takes over the data of Go's nsqd
 feed        what is new in a data path, for those that copy it
 broker      the topics and channels that exist, start-up, upkeep of the disk
@@ -38,6 +36,7 @@ queue       topics, channels, delivery
 stores      object stores, and the current files of Delta and Iceberg tables
 diskqueue   the log on disk
 auth        access rules from an auth server
+lease       leases of etcd or in a bucket, which decide who is the primary
 cluster     asks nsqlookupds and nsqds over HTTP; their statistics
 objects     objects by name in a bucket or directory
 client      Producer and Consumer

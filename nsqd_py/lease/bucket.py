@@ -9,7 +9,8 @@ A bucket ends no lease by itself, so the others judge: a lease ends when they ha
 by the clock of their boot. This is safe by three facts, whatever the clocks of the bucket and of its answers are:
 
 1. Each write names the version that it replaces, and no two writes are the same. So who takes a lease has replaced the
-   version that it has seen for all this time, and no renewal had its effect in the meantime, or can have it later.
+   version that it has seen for all this time, and no renewal had its effect in the meantime, or can have it later. A store
+   that carries out a write of an earlier version is refused when the lease is first taken.
 2. The last renewal that had its effect before was sent before the others saw its version, and its holder stops after a part of
    the time to live since it sent that (see `keeper`).
 3. A process that does not hold the lease has stopped serving. So it may replace at once what it has written itself, if it
@@ -111,6 +112,7 @@ class BucketStore:
         self._is_last_owner = False
         # The newest document that was seen. If somebody deletes the object, this process knows the note still.
         self._newest = LeaseDocument()
+        self._has_conditions = False
         self._polled = Found()
         self._polled_since_s: float | None = None
         self._mine = Found()  # while this process has the lease: what it has written, as far as it knows
@@ -151,7 +153,24 @@ class BucketStore:
         self._mine = self._swap(taken, self._polled.version)
         if self._mine.document != taken:
             return None
+        self._prove_conditions(taken)
         return Lease(taken.number, self._owner, holder)
+
+    def _prove_conditions(self, taken: LeaseDocument) -> None:
+        """Raise LeaseError unless the store refuses writes that name no version, or an earlier one. Once is enough."""
+        if self._has_conditions:
+            return
+        earlier = [None]
+        if self._polled.version is not None:
+            earlier.append(self._polled.version)
+        for version in earlier:
+            found = self._swap(taken.renewed(), version)
+            if found.document != taken:
+                self._mine = found
+                raise LeaseError(
+                    f"the store of {self.key} has no conditional writes, so it can have no lease"
+                )
+        self._has_conditions = True
 
     # ---- as its holder
 

@@ -118,7 +118,7 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.runtime.logs.daemon_log", "LineSink._keep", "self.flush"): Work(LOG),
     # ---- a lease in a bucket
     Place("nsqd_py.lease.bucket", "InThreads.__init__", "ThreadPool(_MOST_THREADS)"): Work(why=POOL),
-    Place("nsqd_py.lease.bucket", "InThreads.__call__", "_attempt"): Work(("nsqd_py.objects:CloudObjects",)),
+    Place("nsqd_py.lease.bucket", "InThreads.__call__", "_attempt"): Work(OBJECTS),
     # ---- the store
     Place("nsqd_py.store.image", "read_rounds", "ThreadPoolExecutor(_MOST_REQUESTS)"): Work(why=POOL),
     Place("nsqd_py.store.image", "read_rounds", "_get_or_none"): Work(OBJECTS),
@@ -188,7 +188,7 @@ WORK: dict[Place, Work] = {
     Place(
         "nsqd_py.diskqueue.reading",
         "read_retained_piece",
-        "in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), RETAINED_PIECE_BYTES)))",
+        "in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), _RETAINED_PIECE_BYTES)))",
     ): Work(READ_FILE),
     Place("nsqd_py.api.log_handlers", "read_topic", "in_thread(request.app.services.threadpool)"): Work(
         why=OTHERS

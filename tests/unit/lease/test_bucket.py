@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -14,7 +15,7 @@ from nsqd_py.lease.bucket import BucketStore
 from nsqd_py.lease.document import LeaseDocument
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, LeaseUrl, Note, parse_lease_url
 from nsqd_py.lease.succession import Succession
-from nsqd_py.objects.calls import Changed, Objects, StoreError, StoreRefused
+from nsqd_py.objects.calls import Changed, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.directory import DirectoryObjects
 
 T = TypeVar("T")
@@ -28,17 +29,17 @@ URL = "file:///directory/orders"
 
 
 @pytest.mark.parametrize(
-    ("text", "bucket"),
+    ("text", "bucket", "name"),
     [
-        ("s3://bucket/prefix/orders", "s3://bucket/prefix"),
-        ("s3://bucket/a/b=1/orders/", "s3://bucket/a/b=1"),
-        ("gs://bucket/orders", "gs://bucket"),
-        ("az://container/orders", "az://container"),
-        ("file:///var/lib/orders", "file:///var/lib"),
+        ("s3://bucket/prefix/orders", "s3://bucket", "prefix/orders"),
+        ("s3://bucket/a/b=1/orders/", "s3://bucket", "a/b=1/orders"),
+        ("gs://bucket/orders", "gs://bucket", "orders"),
+        ("az://container/orders", "az://container", "orders"),
+        ("file:///var/lib/orders", "file:///var/lib", "orders"),
     ],
 )
-def test_urls(text: str, bucket: str) -> None:
-    assert parse_lease_url(text) == LeaseUrl(not bucket.startswith("file"), (), "orders", bucket=bucket)
+def test_urls(text: str, bucket: str, name: str) -> None:
+    assert parse_lease_url(text) == LeaseUrl(not bucket.startswith("file"), (), name, bucket=bucket)
 
 
 @pytest.mark.parametrize(
@@ -389,6 +390,34 @@ def test_a_store_that_refuses_is_no_answer(first: Machine, unreliable: Unreliabl
     unreliable.next_swap = refuse
     with pytest.raises(LeaseError, match="AccessDenied: no"):
         first.store.renew(lease)
+
+
+class Careless(Unreliable):
+    """Objects in a store that ignores some of the conditions of a write."""
+
+    def __init__(self, objects: Objects, ignored: Callable[[Any], bool]) -> None:
+        super().__init__(objects)
+        self._ignored = ignored
+
+    def swap(self, name: str, data: bytes, version: Any) -> Any:
+        if self._ignored(version):
+            with suppress(Missing):
+                version = self.get(name)[1]
+        return super().swap(name, data, version)
+
+
+@pytest.mark.parametrize("ignores_new", [True, False])
+def test_a_store_without_conditional_writes_is_refused(objects: DirectoryObjects, ignores_new: bool) -> None:
+    for _ in range(2):  # the lease is new, or there was a holder
+        careless = Careless(objects, lambda version: (version is None) == ignores_new)
+        machine = Machine(careless)  # type: ignore[arg-type]
+        lease = None
+        with suppress(LeaseError):
+            lease = machine.wait_and_take()
+            machine.store.release(lease)
+    assert lease is None
+    with pytest.raises(LeaseError, match="orders.lease has no conditional writes, so it can have no lease"):
+        machine.take()
 
 
 def test_a_renewal_is_one_request(first: Machine, unreliable: Unreliable) -> None:
