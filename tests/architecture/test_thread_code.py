@@ -188,7 +188,7 @@ WORK: dict[Place, Work] = {
     Place(
         "nsqd_py.diskqueue.reading",
         "read_retained_piece",
-        "in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), _RETAINED_PIECE_BYTES)))",
+        "in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), RETAINED_PIECE_BYTES)))",
     ): Work(READ_FILE),
     Place("nsqd_py.api.log_handlers", "read_topic", "in_thread(request.app.services.threadpool)"): Work(
         why=OTHERS
