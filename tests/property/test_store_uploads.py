@@ -146,9 +146,9 @@ def image_until(objects: Objects, last: int) -> StoreImage:
     return image
 
 
-def restored(objects: Objects, image: StoreImage, path: Path, *, is_complete: bool = False) -> Life:
+def restored(objects: Objects, image: StoreImage, path: Path) -> Life:
     path.mkdir()
-    Restoration(path, objects, lambda: None, Log(level=FATAL)).run(image, is_complete=is_complete)
+    Restoration(path, objects, lambda: None, Log(level=FATAL)).run(image, is_complete=True)
     return Life(path, lambda *_: None)
 
 
@@ -199,10 +199,8 @@ def run(seed: int, steps: int, base: Path) -> None:
     for cut in cuts:
         check_cut(life, memory, cut, base / f"cut{cut.number}-{cut.began}")
     last = life.owner.next_number - 1
-    complete = remaining(restored(memory, image_until(memory, last), base / "complete", is_complete=True))
-    needed = remaining(restored(memory, image_until(memory, last), base / "needed"))
+    complete = remaining(restored(memory, image_until(memory, last), base / "complete"))
     expected = remaining(Life(base / "primary", lambda *_: None))
-    assert needed == expected
     assert complete == expected
 
 
