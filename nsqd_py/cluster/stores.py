@@ -15,6 +15,7 @@ LAGS_AFTER_S = 60.0
 
 # Kinds of trouble.
 REFUSING = "store_acks"
+UNREADABLE = "store_unreadable"
 AWAY = "store_away"
 LAGGING = "store_lags"
 DAMAGED = "store_damaged"
@@ -29,6 +30,7 @@ class Store(NamedTuple):
     damaged_objects    objects that were damaged, and were set aside
     away_ms            time since which it takes nothing; 0 while it answers
     error              why it takes nothing
+    read_error         why channels cannot read on in it, where their messages have left the disk
     """
 
     url: str
@@ -44,6 +46,7 @@ class Store(NamedTuple):
     damaged_objects: int
     away_ms: int
     error: str
+    read_error: str
 
 
 def read_store(document: Any) -> Store | None:
@@ -66,6 +69,7 @@ def read_store(document: Any) -> Store | None:
         damaged_objects=number_in(found, "damaged_objects"),
         away_ms=number_in(found, "away_ms"),
         error=text_in(found, "error"),
+        read_error=text_in(found, "read_error"),
     )
 
 
@@ -79,6 +83,7 @@ def without_counts(store: Store | None) -> Store | None:
         size_bytes=None,
         requests_today=None,
         error="",  # it may name a topic
+        read_error="unknown" if store.read_error else "",
     )
 
 
@@ -102,6 +107,9 @@ def troubles(store: Store) -> Iterator[StoreTrouble]:
             yield StoreTrouble(AWAY, text)
     elif lag_s >= LAGS_AFTER_S + store.interval_ms / 1000:
         yield StoreTrouble(LAGGING, f"has had changes for {lag_s:.0f} s that its store {store.url} lacks")
+    if store.read_error:
+        text = f"channels wait for messages that only its store {store.url} has: {store.read_error}"
+        yield StoreTrouble(UNREADABLE, text)
     if store.damaged_objects:
         found = (
             "a damaged object" if store.damaged_objects == 1 else f"{store.damaged_objects} damaged objects"

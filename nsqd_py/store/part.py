@@ -147,8 +147,14 @@ class StoreAddition(Addition):
             "damaged_objects": self.damaged_objects,
             "away_ms": away_ms,
             "error": error,
+            "read_error": self._read_error(),
         }
         return {"store": shown}
+
+    def _read_error(self) -> str:
+        """Return why a channel cannot read on in the store, where its messages have left the disk."""
+        histories = (topic.log.history for topic in self._broker.topics.values() if topic.log is not None)
+        return next((history.problem for history in histories if history is not None and history.problem), "")
 
     def other_copies(self) -> StoreCopies | None:
         if self.stream is None:

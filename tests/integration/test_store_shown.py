@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import Bucket
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.standby_processes import consume_all
 
 pytestmark = pytest.mark.ours
 DEADLINE_S = 40.0
@@ -33,18 +35,24 @@ METRICS = (
 
 
 @pytest.fixture
-def nsqd(
+def stored(
     make_nsqd: MakeNsqd, s3_bucket: Bucket, s3_faults: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[NsqdProcess]:
-    """An nsqd whose store is behind the proxy of faults, with three messages that the store has."""
+) -> Iterator[MakeNsqd]:
+    """Starts an nsqd whose store is behind the proxy of faults."""
     for name, value in s3_bucket.environment(s3_faults.endpoint).items():
         monkeypatch.setenv(name, value)
-    nsqd = make_nsqd(f"--store={s3_bucket.url('one')}", "--store-interval=100ms")
+    yield partial(make_nsqd, f"--store={s3_bucket.url('one')}", "--store-interval=100ms")
+    s3_faults.stop_faults()
+
+
+@pytest.fixture
+def nsqd(stored: MakeNsqd) -> NsqdProcess:
+    """An nsqd with three messages that its store has."""
+    nsqd = stored()
     nsqd.create("orders", "archive")
     nsqd.post("/mpub?topic=orders", b"one\ntwo\nthree")
     wait_until(lambda: has_all(nsqd), DEADLINE_S, "the messages in the store")
-    yield nsqd
-    s3_faults.stop_faults()
+    return nsqd
 
 
 def has_all(nsqd: NsqdProcess) -> bool:
@@ -109,6 +117,25 @@ def test_a_store_that_does_not_answer(nsqd, s3_faults):
     wait_until(lambda: has_all(nsqd), DEADLINE_S, "the message in the store")
     store = nsqd.stats()["store"]
     assert (store["away_ms"], store["error"], store["lag_messages"]) == (0, "", 0)
+
+
+def test_channels_wait_for_messages_that_only_the_store_has(stored, s3_faults):
+    nsqd = stored("--store-retention-time=1h", "--max-bytes-per-file=4096", "--mem-queue-size=0")
+    nsqd.create("orders", "archive")
+    bodies = [b"%05d" % number * 100 for number in range(40)]
+    nsqd.pub("orders", *bodies)
+    assert len(consume_all(nsqd, "orders", "archive")) == len(bodies)
+    wait_until(lambda: not list(nsqd.data_path.glob("orders.*00000.log")), DEADLINE_S, "a file that went")
+    assert nsqd.stats()["store"]["read_error"] == ""
+    s3_faults.at_random(seed=1, rate=1.0, faults=[refused(503)])
+    nsqd.post("/channel/seek?topic=orders&channel=archive&to=earliest")
+    with nsqd.consumer("orders", "archive", rdy_count=10):
+        wait_until(lambda: nsqd.stats()["store"]["read_error"], DEADLINE_S, "an error of the store")
+        checked = nsq_stat(nsqd, "--check")
+        assert (checked.returncode, "store unreadable: channels wait" in checked.stderr) == (2, True), checked
+    s3_faults.stop_faults()
+    assert sorted(consume_all(nsqd, "orders", "archive")) == bodies
+    assert nsqd.stats()["store"]["read_error"] == ""
 
 
 def test_nothing_is_shown_where_there_is_no_store(make_nsqd):

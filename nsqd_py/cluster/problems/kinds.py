@@ -86,6 +86,11 @@ KINDS = {
         "timing out",
         "Find the consumer that holds messages for too long, or raise its message timeout.",
     ),
+    "store_unreadable": ProblemKind(
+        ERROR,
+        "store unreadable",
+        "Bring back its store, or the network to it: its log names the objects that it cannot read.",
+    ),
     "auth_server": ProblemKind(
         ERROR,
         "auth server",

@@ -26,6 +26,7 @@ STORE = {
     "damaged_objects": 0,
     "away_ms": 0,
     "error": "",
+    "read_error": "",
 }
 
 
@@ -59,6 +60,7 @@ def test_an_nsqd_without_a_store_has_none(document: Any) -> None:
         ({"lag_ms": 61_000}, [stores.LAGGING]),
         ({"lag_ms": 200_000, "interval_ms": 600_000}, []),  # it is stored only every ten minutes
         ({"damaged_objects": 2, "lag_ms": 61_000}, [stores.LAGGING, stores.DAMAGED]),
+        ({"read_error": "no route", "lag_ms": 900}, [stores.UNREADABLE]),
     ],
 )
 def test_what_is_wrong_with_a_store(more: dict[str, Any], found: list[str]) -> None:
@@ -73,10 +75,12 @@ def test_a_store_without_an_answer_is_worse_if_publishers_wait_for_it() -> None:
 
 
 def test_counts_of_all_topics_can_be_left_out() -> None:
-    store = read_store({"store": STORE | {"error": "files/secret/1.log", "away_ms": 61_000}})
+    about = {"error": "files/secret/1.log", "read_error": "files/secret/2.log", "away_ms": 61_000}
+    store = read_store({"store": STORE | about})
     shown = without_counts(store)
     assert shown is not None
     assert (shown.lag.messages, shown.lag.size_bytes, shown.lag.ms) == (None, None, 900)
     assert (shown.objects, shown.size_bytes, shown.requests_today) == (None, None, None)
     assert "secret" not in str(list(troubles(shown)))
+    assert [trouble.kind for trouble in troubles(shown)] == [stores.AWAY, stores.UNREADABLE]
     assert without_counts(None) is None

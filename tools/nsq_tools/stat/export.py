@@ -176,7 +176,12 @@ def stores_of(nodes: Iterable[Node]) -> list[Stored]:
         if node.store is None:
             continue
         raw = node.store
-        store = raw._replace(url=one_line(raw.url), state=one_line(raw.state), error=one_line(raw.error))
+        store = raw._replace(
+            url=one_line(raw.url),
+            state=one_line(raw.state),
+            error=one_line(raw.error),
+            read_error=one_line(raw.read_error),
+        )
         found.append(Stored(one_line(node.address), store, list(troubles_of_store(store))))
     return sorted(found, key=lambda stored: not stored.troubles)
 
