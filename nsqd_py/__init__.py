@@ -36,7 +36,7 @@ queue       topics, channels, delivery
 stores      object stores, and the current files of Delta and Iceberg tables
 diskqueue   the log on disk
 auth        access rules from an auth server
-lease       leases of etcd, which decide who is the primary
+lease       leases of etcd or in a bucket, which decide who is the primary
 cluster     asks nsqlookupds and nsqds over HTTP; their statistics
 objects     objects by name in a bucket or directory
 client      Producer and Consumer

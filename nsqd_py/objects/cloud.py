@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from nsqd_py.errors import missing_package
-from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
+from nsqd_py.objects.calls import (
+    PART_BYTES,
+    Changed,
+    Exists,
+    Listed,
+    Missing,
+    Objects,
+    StoreError,
+    StoreRefused,
+    Version,
+)
 from nsqd_py.runtime.private_files import open_file
 
 # Repetitions of a request that failed. The callers repeat everything else.
@@ -23,7 +33,6 @@ _MOST_RETRIES = 2
 _CONNECT_S = 5.0
 _FIRST_PAUSE = timedelta(milliseconds=100)
 _LONGEST_PAUSE = timedelta(seconds=2)
-_PART_BYTES = 5 * 1024 * 1024  # the least that S3 takes
 _MOST_PARTS_AT_ONCE = 1
 _S3_ENDPOINT_NAMES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist", "container does not exist")
@@ -145,7 +154,7 @@ class CloudObjects(Objects):
                 self._store,
                 name,
                 _first_pieces(source, size_bytes),
-                chunk_size=_PART_BYTES,
+                chunk_size=PART_BYTES,
                 max_concurrency=_MOST_PARTS_AT_ONCE,
             )
 
@@ -174,7 +183,7 @@ def _version_of(meta: Any) -> Version:
 def _first_pieces(source: IO[bytes], size_bytes: int) -> Iterator[bytes]:
     """Yield the first bytes of a file. Raises OSError if it has fewer."""
     while size_bytes:
-        piece = source.read(min(_PART_BYTES, size_bytes))
+        piece = source.read(min(PART_BYTES, size_bytes))
         if not piece:
             raise OSError(errno.EIO, f"{source.name} has {size_bytes} bytes too few")
         size_bytes -= len(piece)

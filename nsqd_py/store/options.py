@@ -34,7 +34,7 @@ class StoreOptions(Options, title="Store"):
         "messages, from which they outlive this machine. Credentials are those of the environment.",
     )
     store_endpoint: str = setting(
-        URL, "", "URL of the server of --store, if it is not the cloud's own: MinIO, Ceph, R2."
+        URL, "", "URL of the server of --store and --lease, if it is not the cloud's own: MinIO, Ceph, R2."
     )
     store_interval_ns: int = setting(
         DURATION,

@@ -4,6 +4,7 @@ Files
 names        topics and times in the names of files             pure
 listing      turns paths, globs and directories into a list of files
 sidecars     reads what lies next to a file: later files of its log, and the manifest of nsq-to-file
+store_logs   the log files and the rounds of a store of nsqd, read in place
 storage      finds, lists and opens files: local ones, and those that pyarrow or Hadoop opens with Spark's settings
 files        what compressed files hold, and files as pyarrow reads them
 splits       formats, the parts of files that tasks read, which messages are requested, damage         pure
@@ -23,5 +24,6 @@ Executors import this room, so no file here imports Spark or gevent.
 Threads
 _Recogniser.topics, knows_topics  threads add to a set, and set False; the caller reads them after their end
 Companions._last_numbers  threads fill it; two of them may read the same directory, with the same result
+store_logs._read  the rounds that were read last; tasks of a process run one after the other
 Manifests._read  threads fill it; two of them may read the same manifest, with the same result
 """

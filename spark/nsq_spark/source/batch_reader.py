@@ -63,7 +63,13 @@ class NsqReader(DataSourceReader):
         """Raises ArchiveError."""
         options = self._options
         return partitions_of(
-            list_files(options.paths, options.storage, options.hints, options.requested),
+            list_files(
+                options.paths,
+                options.storage,
+                options.hints,
+                options.requested,
+                skips_damaged=options.skip_damaged,
+            ),
             options,
             self._columns,
         )

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import chain, pairwise, starmap
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,6 +46,7 @@ from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.live_options import LogKey, Position
 from nsq_spark.source.nsqds import END_OF_IDS, Retained
 from nsq_spark.source.options import ReadOptions, split_bytes
+from nsq_spark.source.store_history import IDS_DO_NOT_RISE, ArchivedStores
 from nsqd_py.runtime.private_files import open_file
 
 _REPORT_EVERY_S = 10.0
@@ -527,6 +528,7 @@ class _KnownFiles:
     def __init__(self, options: ReadOptions, remembered_at: str) -> None:
         self._options = options
         self._path = Path(remembered_at or os.devnull)
+        self._stores = ArchivedStores(options)
         self._read: dict[str, list[tuple[str, NsqdPart]]] = {}
         with suppress(OSError):
             for line in self._path.read_bytes().splitlines():
@@ -537,9 +539,10 @@ class _KnownFiles:
     def files(self) -> Iterator[ArchivedFile]:
         """Yield the files with messages of requested topics. Raises ArchiveError."""
         options = self._options
+        yield from starmap(ArchivedFile, self._stores.files())
         manifests = Manifests(options.storage)
         others: list[str] = []
-        for entry in entries(options.paths, options.storage, options.hints):
+        for entry in entries(self._stores.others, options.storage, options.hints):
             parts = manifests.complete(entry)
             if parts and all(part.nsqds for part in parts):
                 info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
@@ -638,6 +641,13 @@ def _by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:
             f"nsq: {chunk.file} does not say which message is of which nsqd, which a query on an archive and a log needs: "
             "nsq-to-file writes that with --format=jsonl, framed or parquet"
         )
+    if (
+        isinstance(nsqds, str) and isinstance(chunk.raw_ids, np.ndarray) and chunk.raw_ids.ndim == 1
+    ):  # of a store
+        numbers = chunk.raw_ids.astype(np.int64)
+        if (np.diff(numbers) <= 0).any():
+            raise ArchiveError(IDS_DO_NOT_RISE.format(file=chunk.file, topic=chunk.topic))
+        return [(nsqds, slice(None), numbers)]
     try:
         ids = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), ">u8").astype(np.int64)
         if len(ids) != chunk.count or ids.min() < 0:

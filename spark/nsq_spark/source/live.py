@@ -34,6 +34,7 @@ from nsq_spark.source.live_options import (
 )
 from nsq_spark.source.nsqds import NoTopic, read, report_loss, tcp_address, with_retries
 from nsq_spark.source.planner import Planner, TopicPartition
+from nsq_spark.source.store_planner import StorePlanner
 from nsqd_py.diskqueue.records import PUBLISHED
 
 _READ_BYTES = 8 * 1024 * 1024
@@ -67,12 +68,19 @@ class LiveBatchReader(_TaskReader, DataSourceReader):
         return self._plan.partitions(start, self._plan.ending(start, there), there)
 
 
+def _planner_of(options: LiveOptions, columns: Names) -> Planner | StorePlanner:
+    """Return the planner of a stream: without an nsqd, one that reads stores."""
+    if options.nsqds or options.lookupds:
+        return Planner(options, columns, waits=True)
+    return StorePlanner(options, columns)
+
+
 class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream.format("nsq")` with an option `nsqd` or `nsqlookupd`."""
+    """`spark.readStream.format("nsq")` with an option `nsqd` or `nsqlookupd`, or of a store of nsqd."""
 
     def __init__(self, options: LiveOptions, columns: Names) -> None:
         self._options = options
-        self._plan = Planner(options, columns, waits=True)
+        self._plan = _planner_of(options, columns)
         self._target: Positions | None = None
         self._ends: Positions = {}
         self._lag: Counts = {}
