@@ -468,9 +468,11 @@ class StoreStream:
         """Put one object, however long that takes. Raises Superseded."""
         owner = self._owner
         size_bytes = sum(map(len, frames))
+        if not owner.is_settled:  # an object that an error has interrupted
+            self._call(owner.settle)
 
         def append() -> None:
-            if not owner.is_settled:
+            if not owner.is_settled:  # an earlier attempt of this call
                 owner.settle()
                 return
             payload = b"".join(frames)

@@ -308,6 +308,25 @@ def test_publishers_that_wait_for_a_store_that_is_away_get_an_error(machine, buc
         nsqd.pub("t", b"after")
 
 
+@pytest.mark.parametrize("status", [404, 412])
+def test_an_answer_that_means_nothing_for_a_round_is_no_answer(machine, bucket, status):
+    """A proxy in front of MinIO answers 404 while its backend is not registered."""
+    url = bucket.url("s")
+    with FaultProxy(bucket.endpoint) as proxy:
+        nsqd = machine("a", ACKS, f"--store-endpoint={proxy.endpoint}", url=url).start()
+        nsqd.create("t", "c")
+        nsqd.pub("t", b"before")
+        for number in range(5):
+            proxy.add(refused(status), "PUT", "rounds/")
+            nsqd.pub("t", b"%d" % number)
+        assert "Traceback" not in nsqd.log_text()
+        nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    again = machine("b", f"--restore-from={url}", url=url).start()
+    again.create("t", "c")
+    assert len(consume_all(again, "t", "c")) == 6
+
+
 def test_a_store_that_does_not_answer_at_the_start_is_waited_for(machine, bucket):
     with FaultProxy(bucket.endpoint) as proxy:
         proxy.at_random(1, 1.0, (refused(503),))

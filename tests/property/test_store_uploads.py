@@ -53,6 +53,8 @@ class Unreliable:
         call = getattr(self._objects, name)
 
         def unreliable(*arguments: Any) -> Any:
+            if name == "create" and self._chance.random() < self.rate / 3:
+                raise OSError("an error that ends the round")
             if self._chance.random() < self.rate / 2:
                 raise StoreError("a fault of the test")
             found = call(*arguments)
