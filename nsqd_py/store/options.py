@@ -81,5 +81,7 @@ def check_store(options: Any) -> None:
         scheme, _, _ = parse_store_url(options.store)
     except ValueError as error:
         raise BadOptions(f"--store={options.store}: {error}") from error
+    if scheme == "memory":
+        raise BadOptions(f"--store={options.store}: it would end with this process")
     if scheme != "file":
         check_package("obstore", "store", "--store")
