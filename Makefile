@@ -7,7 +7,7 @@
 # make fuzz    inputs drawn at random, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
 # make soak    30 minutes of mixed load, kills, bad disks and clocks; SOAK_ARGS="--minutes 240" for another length
 # make stress  tests on a hostile schedule: threads that switch all the time, a disk slow at random, no processor free; STRESS_ARGS, PYTEST_ARGS
-# make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20"
+# make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20 --lease=s3 --store-faults=0.05"
 # make celery-kills   kills of nsqd, and of Redis, under Celery workers, with a table; CELERY_ARGS="--kills 1000"
 # make worker-kills   kills of nsq-worker, its processes and its nsqd, with what was lost, repeated or stuck; WORKER_ARGS="--kills 1000"
 # make store-losses   machines and disks of nsqds with a store destroyed under load, with faults of the store; STORE_ARGS="--kills 20"
