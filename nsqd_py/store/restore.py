@@ -22,6 +22,7 @@ from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import StartError
+from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import create, make_directory, open_file
 from nsqd_py.standby.copies.data_path import check_name, topic_of
@@ -29,7 +30,6 @@ from nsqd_py.standby.copies.syncing import write_at
 from nsqd_py.standby.copies.unfinished import Unfinished
 from nsqd_py.store.image import LogSource, StoreImage
 from nsqd_py.store.layout import BadObject
-from nsqd_py.store.objects import Objects
 from nsqd_py.store.ownership import CLAIMS_FILE
 
 _AT_ONCE = 8  # files that are fetched at the same time
@@ -219,11 +219,8 @@ class _CatchUp:
         self._directory = restoration.directory
         self._image = image
         self._topic = topic
-        self._local = sorted(
-            name
-            for name in os.listdir(restoration.directory)
-            if (parsed := parse_log_file_name(name)) is not None and parsed[0] == topic
-        )
+        logs = [name for name in os.listdir(self._directory) if parse_log_file_name(name) is not None]
+        self._local = sorted(name for name in logs if topic_of(name) == topic)
 
     def run(self, *, is_same_boot: bool) -> None:
         sources = self._image.log_files(self._topic)

@@ -22,12 +22,12 @@ from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
 from nsqd_py.feed.pieces import Begin, Commit, Piece, Remove, TopicListing, Write
+from nsqd_py.objects.calls import Objects, StoreError, StoreRefused
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby.copies.data_path import topic_of
 from nsqd_py.store.files import Replacing, Retention, StoredFiles, Upload
 from nsqd_py.store.layout import BadObject, StoredFile
-from nsqd_py.store.objects import Objects, StoreError, StoreRefused
 from nsqd_py.store.ownership import Owner, Superseded
 from nsqd_py.store.rounds import files_frame, piece_frame
 

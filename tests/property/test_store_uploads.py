@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqd_py.objects.calls import Objects, StoreError
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.settings.durations import HOUR_NS
 from nsqd_py.settings.kinds import ByTopic
@@ -20,7 +22,6 @@ from nsqd_py.store import files, rounds, uploading
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import StoreImage
 from nsqd_py.store.layout import round_name
-from nsqd_py.store.objects import Objects, StoreError, open_objects
 from nsqd_py.store.ownership import Claims, Owner, claim
 from nsqd_py.store.restore import Restoration
 from nsqd_py.store.uploading import StoreStream

@@ -29,9 +29,9 @@ from pathlib import Path
 
 import click
 
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.store import rounds
 from nsqd_py.store.layout import ROUNDS, parse_round_name
-from nsqd_py.store.objects import open_objects
 from tests.support.bucket_faults import FaultProxy
 from tests.support.buckets import Bucket, moto
 from tests.support.nsqd_process import NsqdProcess, wait_until
