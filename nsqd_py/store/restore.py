@@ -219,11 +219,8 @@ class _CatchUp:
         self._directory = restoration.directory
         self._image = image
         self._topic = topic
-        self._local = sorted(
-            name
-            for name in os.listdir(restoration.directory)
-            if (parsed := parse_log_file_name(name)) is not None and parsed[0] == topic
-        )
+        logs = [name for name in os.listdir(self._directory) if parse_log_file_name(name) is not None]
+        self._local = sorted(name for name in logs if topic_of(name) == topic)
 
     def run(self, *, is_same_boot: bool) -> None:
         sources = self._image.log_files(self._topic)
