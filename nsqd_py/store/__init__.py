@@ -6,6 +6,18 @@ image      the state of a store, by applying its rounds; readers begin here
 contents   the messages of a store as parts of log files, for who reads it in place
 ownership  one writer at a time: claims, and rounds that only their owner can add
 options    the settings
+part       the store as a part of nsqd: its start, the publishers that wait, what is shown, its end
+uploading  puts bases, rounds and log files into the store
+files      the log files that are in the store, and those that must go up
+history    nsqd's logs go on in the store where its disk ends
+restore    writes what the store has into a data path
+repairing  repairs nsqd's log files with what the store has
+backup     --backup-to and --restore-from: a backup is a store that is written once
+requests   counts the requests of a day
 
 Programs without nsqd read a store by `StoreReader`. They need no gevent, and for a directory no package.
+
+Threads
+Owner     one thread at a time uses it: the greenlet of the stream waits for each call
+Requests  a lock guards its numbers
 """

@@ -278,7 +278,7 @@ class _StoreWriter:
         paths = sorted(self._directory.iterdir())
         stored = {path.name: self._put_log(path) for path in paths if self._is_large_log(path)}
         yield files_frame(stored.values())
-        for topic in sorted({topic for path in paths if (topic := topic_of(path.name)) is not None}):
+        for topic in sorted(filter(None, {topic_of(path.name) for path in paths})):
             own = [path.name for path in paths if topic_of(path.name) == topic]
             logs = [name for name in own if parse_log_file_name(name) is not None]
             ends = {name: stored[name].size_bytes if name in stored else 0 for name in logs}

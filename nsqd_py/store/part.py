@@ -24,6 +24,7 @@ from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.runtime.process import share_arenas
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.docking import Host, Part
+from nsqd_py.settings.durations import MILLISECOND_NS
 from nsqd_py.standby.copies.data_path import own_member
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.history import StoreHistory
@@ -47,15 +48,18 @@ class StoreAddition(Addition):
 
     With `--store-acks=1`, each write to a log has a number, beginning at 1, and its publishers wait for the round that
     has it.
+
+    damaged_objects  objects that were damaged or foreign, and that the claim has set aside
     """
 
-    def __init__(self, broker: Broker, objects: CountedObjects, owner: Owner) -> None:
+    def __init__(self, broker: Broker, objects: CountedObjects, owner: Owner, damaged_objects: int) -> None:
         options = broker.options
         self._broker = broker
         self._objects = objects
         self._owner = owner
         self._gate = AnswerGate(timeout_ns=options.store_timeout_ns)
         self._writes = 0
+        self.damaged_objects = damaged_objects
         self._alarm = broker.alarms.alarm(self._refuse_overdue)
         self.stream: StoreStream | None = None
         if options.store_acks:
@@ -113,9 +117,14 @@ class StoreAddition(Addition):
         if stream is None:
             return {}
         lag = stream.lag()
+        requests = self._objects.requests
         state = COPYING if stream.is_copying else STORING
+        away_ms = 0
+        error = ""
         if stream.outage is not None:
             state = AWAY
+            away_ms = int((monotonic() - stream.outage.since_s) * 1000)
+            error = stream.outage.reason
         last_round_ms_ago = None
         if stream.last_round_s:
             last_round_ms_ago = int((monotonic() - stream.last_round_s) * 1000)
@@ -124,6 +133,7 @@ class StoreAddition(Addition):
             "epoch": self._owner.epoch,
             "state": state,
             "acks": self._broker.options.store_acks,
+            "interval_ms": self._broker.options.store_interval_ns // MILLISECOND_NS,
             "lag_messages": lag.messages,
             "lag_bytes": lag.size_bytes,
             "lag_ms": lag.ms,
@@ -131,10 +141,20 @@ class StoreAddition(Addition):
             "last_round_ms_ago": last_round_ms_ago,
             "objects": len(stream.files) + stream.round_count,
             "size_bytes": stream.files.size_bytes + stream.round_bytes,
-            "requests_today": self._objects.requests.today(self._broker.services.wall_clock()),
-            "error": stream.outage.reason if stream.outage is not None else "",
+            "requests": requests.by_kind(),
+            "requests_today": requests.today(self._broker.services.wall_clock()),
+            "errors": requests.errors,
+            "damaged_objects": self.damaged_objects,
+            "away_ms": away_ms,
+            "error": error,
+            "read_error": self._read_error(),
         }
         return {"store": shown}
+
+    def _read_error(self) -> str:
+        """Return why a channel cannot read on in the store, where its messages have left the disk."""
+        histories = (topic.log.history for topic in self._broker.topics.values() if topic.log is not None)
+        return next((history.problem for history in histories if history is not None and history.problem), "")
 
     def other_copies(self) -> StoreCopies | None:
         if self.stream is None:
@@ -158,6 +178,7 @@ class StorePart(Part):
         self._files: StoredFiles | None = None
         self._history: StoreHistory | None = None
         self._is_other_node = False  # the state was another node's
+        self._damaged_objects = 0
         self._end_s = 0.0
 
     # ---- the start
@@ -229,6 +250,7 @@ class StorePart(Part):
             )
 
     def _note_damage(self, error: BadObject) -> None:
+        self._damaged_objects += 1
         self._log.error("STORE: %s; set aside", error)
 
     def _is_same_boot(self) -> bool:
@@ -247,7 +269,7 @@ class StorePart(Part):
             promote(broker, self._directory, None)
         assert self._files is not None
         owner.image = None
-        addition = self._addition = StoreAddition(broker, objects, owner)
+        addition = self._addition = StoreAddition(broker, objects, owner, self._damaged_objects)
         addition.stream = StoreStream(
             broker, self._directory, self._threadpool, objects, owner, self._files, addition, self._superseded
         )

@@ -338,6 +338,7 @@ STARTS_ITS_OWN = {
     "docs/nsqadmin.md",
     "docs/operations.md",
     "docs/standby.md",
+    "docs/store.md",
     "docs/take-over.md",
     "docs/tutorial.md",
 }
@@ -360,6 +361,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/small-files.md": small_files,
     "docs/spark.md": spark,
     "docs/backup.md": nothing,
+    "docs/lease.md": nothing,
     "docs/standby.md": nothing,
     "docs/take-over.md": take_over,
     "docs/testing.md": nothing,
