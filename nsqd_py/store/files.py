@@ -223,18 +223,48 @@ class StoredFiles:
             self.size_bytes -= file.size_bytes
 
     def forget_replaced(self, topic: Topic) -> list[StoredFile]:
-        """Return the stored files that are older versions of nsqd's, and have not all of their messages; forget them."""
+        """Return the stored files that do not have all messages from their first to their last one; forget them.
+
+        They are older versions of nsqd's files, or first parts of files that nsqd has no longer.
+        """
         mine = self._logs.get(topic.name)
         if topic.log is None or mine is None or mine.log is not topic.log:
             return []
+        local = {file.first_seq: file for file in topic.log.files}
         sealed = mine.sealed()
         found = []
-        for file in topic.log.files:
-            stored = mine.files.get(file.first_seq)
-            is_other = stored is not None and stored.salt != file.salt
-            if stored is not None and is_other and not sealed.covers(file.first_seq, file.end_seq):
+        for first_seq, stored in list(mine.files.items()):
+            file = local.get(first_seq)
+            if file is None:
+                is_replaced = not stored.is_sealed
+            else:
+                is_replaced = stored.salt != file.salt and not sealed.covers(first_seq, file.end_seq)
+            if is_replaced:
                 self.remove(stored)
                 found.append(stored)
+        return found
+
+    def forget_part(self, topic: str, first_seq: int) -> StoredFile | None:
+        """Return the stored first part of a file that nsqd has removed, and forget it; None if there is none."""
+        mine = self._logs.get(topic)
+        stored = mine.files.get(first_seq) if mine is not None else None
+        if mine is None or stored is None or stored.is_sealed:
+            return None
+        if mine.log is not None and any(file.salt == stored.salt for file in mine.log.files):
+            return None
+        self.remove(stored)
+        return stored
+
+    def ends(self, topic: str) -> dict[str, int]:
+        """Return the ends of the stored files of a topic, by the names of nsqd's files, as far as these are the same."""
+        mine = self._logs.get(topic)
+        if mine is None or mine.log is None:
+            return {}
+        found = {}
+        for file in mine.log.files:
+            stored = mine.files.get(file.first_seq)
+            if stored is not None and stored.salt == file.salt:
+                found[file.path.name] = stored.size_bytes
         return found
 
     def original_of(self, topic: str, name: str) -> Original:
@@ -282,8 +312,9 @@ class StoredFiles:
         log = topic.log
         if log is None or topic.is_closed:
             return
-        self.forget_others(topic.name, log)
-        mine = self._logs[topic.name]
+        mine = self._logs.setdefault(topic.name, _Log(log))
+        if mine.log is not log:  # a round must say first that those of the log before are gone
+            return
         files = list(log.files)
         is_seen = mine.seen is not None and mine.seen[0] is log.files and mine.seen[1] == len(files)
         if is_seen and not is_base:

@@ -21,9 +21,10 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
-from nsqd_py.feed.pieces import Begin, Commit, Piece, TopicListing, Write
+from nsqd_py.feed.pieces import Begin, Commit, Piece, Remove, TopicListing, Write
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.standby.copies.data_path import topic_of
 from nsqd_py.store.files import Original, Retention, StoredFiles, Upload
 from nsqd_py.store.layout import BadObject, StoredFile
 from nsqd_py.store.objects import Objects, StoreError, StoreRefused
@@ -281,13 +282,13 @@ class StoreStream:
         """Put the whole state, from the log files that are in the store. Raises Superseded and OSError."""
         self._leave_feed()
         self._join_files()
+        self._forget_other_logs()
         file_bytes = self._use_prepared()
         self._send_files_up(is_base=True)  # what has come since
         file_bytes += self._use_prepared()
         self._added.clear()
         self._release_files()
-        for name in {file.topic for file in self.files} - set(self._broker.topics):
-            self._removed += self.files.forget_others(name, None)
+        self._forget_other_logs()
         topics = [topic for topic in self._broker.topics.values() if topic.log is not None]
         for topic in topics:
             self._removed += self.files.forget_replaced(topic)
@@ -310,6 +311,13 @@ class StoreStream:
         self._call(self._owner.move_head)
         self._base_bytes = self.round_bytes + file_bytes
         self._drop(removed)
+
+    def _forget_other_logs(self) -> None:
+        """Forget the stored files of topics that were deleted."""
+        topics = self._broker.topics
+        for name in {*topics, *(file.topic for file in self.files)}:
+            topic = topics.get(name)
+            self._removed += self.files.forget_others(name, topic.log if topic is not None else None)
 
     def _frames_of_base(self, feed: Feed) -> Iterator[bytes]:
         files = list(self.files)
@@ -375,6 +383,7 @@ class StoreStream:
         """Yield the frames of these pieces, with what must be said of log files that the store has."""
         for piece in pieces:
             if isinstance(piece, TopicListing):
+                self._covered = {name for name in self._covered if topic_of(name) != piece.topic}
                 yield from self._remove_others(piece.topic)
                 yield piece_frame(self._with_stored_ends(piece))
             elif isinstance(piece, Begin) and parse_log_file_name(piece.name) is not None:
@@ -384,6 +393,15 @@ class StoreStream:
                     raise _NotCovered
             else:
                 yield piece_frame(piece)
+                if isinstance(piece, Remove):
+                    yield from self._remove_part(piece.name)
+
+    def _remove_part(self, name: str) -> Iterator[bytes]:
+        """Yield the frame that removes the first part of a file that nsqd has removed: other files have its messages."""
+        parsed = parse_log_file_name(name)
+        part = self.files.forget_part(*parsed) if parsed is not None else None
+        if part is not None:
+            yield self._removing([part])
 
     def _remove_others(self, topic_name: str) -> Iterator[bytes]:
         """Yield the frame that removes the stored files of another log of this topic, which was deleted."""
@@ -398,7 +416,7 @@ class StoreStream:
 
     def _with_stored_ends(self, listing: TopicListing) -> TopicListing:
         """Return the list with offsets that are the ends of stored files; others are covered by their originals."""
-        ends = {file.local_name: file.size_bytes for file in self.files.of_topic(listing.topic)}
+        ends = self.files.ends(listing.topic)
         offsets = dict(listing.files)
         for name, offset in listing.files.items():
             if offset and ends.get(name) != offset:
