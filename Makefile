@@ -7,9 +7,10 @@
 # make fuzz    inputs drawn at random, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
 # make soak    30 minutes of mixed load, kills, bad disks and clocks; SOAK_ARGS="--minutes 240" for another length
 # make stress  tests on a hostile schedule: threads that switch all the time, a disk slow at random, no processor free; STRESS_ARGS, PYTEST_ARGS
-# make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20"
+# make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20 --lease=s3 --store-faults=0.05"
 # make celery-kills   kills of nsqd, and of Redis, under Celery workers, with a table; CELERY_ARGS="--kills 1000"
 # make worker-kills   kills of nsq-worker, its processes and its nsqd, with what was lost, repeated or stuck; WORKER_ARGS="--kills 1000"
+# make store-losses   machines and disks of nsqds with a store destroyed under load, with faults of the store; STORE_ARGS="--kills 20"
 # make screenshots takes the pictures of nsqadmin's page in docs/images again
 # make terminal-picture   runs the commands of docs/images/terminal.svg and draws it again (needs the default ports)
 # make docs    the site of docs/, in site/VERSION; the versions that are in site/ are a menu on each page
@@ -30,11 +31,12 @@ PYTEST_ARGS ?=
 FAILOVERS_ARGS ?=
 CELERY_ARGS ?=
 WORKER_ARGS ?=
+STORE_ARGS ?=
 
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-slow torture fuzz soak stress failovers celery-kills worker-kills check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
+.PHONY: run test test-compiled test-slow torture fuzz soak stress failovers celery-kills worker-kills store-losses check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -88,6 +90,9 @@ celery-kills: $(INSTALLED_DEV)
 
 worker-kills: $(INSTALLED_DEV)
 	@$(BIN)/python -m tests.torture.worker_kills $(WORKER_ARGS)
+
+store-losses: $(INSTALLED_DEV)
+	@$(BIN)/python -m tests.torture.store_losses $(STORE_ARGS)
 
 check: $(INSTALLED_DEV)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rules types

@@ -25,6 +25,7 @@ api         nsqd's HTTP paths
 otel        OpenTelemetry for Producer and Consumer
 stats       statistics for /stats, statsd and Prometheus
 fsck        --check-data and --export-to-go
+store       the messages of one nsqd in a bucket or directory, from which they outlive its machine
 tcp         connections of NSQ clients
 lookup      nsqd's side of nsqlookupd
 standby     a second nsqd that follows this one, and replaces it
@@ -35,8 +36,9 @@ queue       topics, channels, delivery
 stores      object stores, and the current files of Delta and Iceberg tables
 diskqueue   the log on disk
 auth        access rules from an auth server
-lease       leases of etcd, which decide who is the primary
+lease       leases of etcd or in a bucket, which decide who is the primary
 cluster     asks nsqlookupds and nsqds over HTTP; their statistics
+objects     objects by name in a bucket or directory
 client      Producer and Consumer
 net         sockets, TLS, compression, HTTP
 debug       stacks, profiles and memory of a running process

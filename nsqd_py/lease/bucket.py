@@ -9,7 +9,8 @@ A bucket ends no lease by itself, so the others judge: a lease ends when they ha
 by the clock of their boot. This is safe by three facts, whatever the clocks of the bucket and of its answers are:
 
 1. Each write names the version that it replaces, and no two writes are the same. So who takes a lease has replaced the
-   version that it has seen for all this time, and no renewal had its effect in the meantime, or can have it later.
+   version that it has seen for all this time, and no renewal had its effect in the meantime, or can have it later. A store
+   that carries out a write of an earlier version is refused when the lease is first taken.
 2. The last renewal that had its effect before was sent before the others saw its version, and its holder stops after a part of
    the time to live since it sent that (see `keeper`).
 3. A process that does not hold the lease has stopped serving. So it may replace at once what it has written itself, if it
@@ -23,14 +24,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.lease.document import LeaseDocument
 from nsqd_py.lease.keeper import boot_clock
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, LeaseUrl, Note
-from nsqd_py.store.objects import Changed, Missing, Objects, open_objects
+from nsqd_py.objects.calls import Changed, Missing, Objects
+from nsqd_py.objects.opening import open_objects
 
 T = TypeVar("T")
 
@@ -65,17 +67,17 @@ class InThreads:
     def __call__(self, call: Callable[..., T], *arguments: Any) -> T:
         if len(self._threads) >= _MOST_THREADS:
             raise LeaseError(f"{_MOST_THREADS} earlier requests to the store have not ended yet")
-        answer = self._threads.spawn(_attempt, call, arguments)
+        answer: Any = self._threads.spawn(_attempt, call, arguments)
         answer.wait(self._timeout_s)
         if not answer.ready():
             raise LeaseError(f"no answer from the store in {self._timeout_s:g} s")
         result, error = answer.get()
         if error is not None:
             raise error
-        return result
+        return cast(T, result)
 
 
-def _attempt(call: Callable[..., T], arguments: tuple[Any, ...]) -> tuple[T | None, Exception | None]:
+def _attempt(call: Callable[..., object], arguments: tuple[Any, ...]) -> tuple[object, Exception | None]:
     try:
         return call(*arguments), None
     except Exception as error:  # noqa: BLE001 - raised in the greenlet that waits
@@ -108,7 +110,9 @@ class BucketStore:
         self._owner = secrets.token_hex(_OWNER_BYTES)
         # True if no other holder was seen since this process has tried to take the lease.
         self._is_last_owner = False
-        self._highest_revision = 0
+        # The newest document that was seen. If somebody deletes the object, this process knows the note still.
+        self._newest = LeaseDocument()
+        self._has_conditions = False
         self._polled = Found()
         self._polled_since_s: float | None = None
         self._mine = Found()  # while this process has the lease: what it has written, as far as it knows
@@ -141,7 +145,7 @@ class BucketStore:
 
     def acquire(self, holder: str, state: LeaseState) -> Lease | None:
         """Take the lease, unless something has changed since the last poll. `holder` is an address. Raises LeaseError."""
-        last = self._polled.document or LeaseDocument(self._highest_revision)
+        last = self._polled.document or self._newest
         if state.stranger:
             return None
         taken = last.taken(holder, self._owner, self._ttl_s)
@@ -149,7 +153,24 @@ class BucketStore:
         self._mine = self._swap(taken, self._polled.version)
         if self._mine.document != taken:
             return None
+        self._prove_conditions(taken)
         return Lease(taken.number, self._owner, holder)
+
+    def _prove_conditions(self, taken: LeaseDocument) -> None:
+        """Raise LeaseError unless the store refuses writes that name no version, or an earlier one. Once is enough."""
+        if self._has_conditions:
+            return
+        earlier = [None]
+        if self._polled.version is not None:
+            earlier.append(self._polled.version)
+        for version in earlier:
+            found = self._swap(taken.renewed(), version)
+            if found.document != taken:
+                self._mine = found
+                raise LeaseError(
+                    f"the store of {self.key} has no conditional writes, so it can have no lease"
+                )
+        self._has_conditions = True
 
     # ---- as its holder
 
@@ -166,9 +187,8 @@ class BucketStore:
         found = self._read()
         if found.stranger:
             raise LeaseError(f"no nsqd has written {self.title}: {found.stranger}")
-        if found.document is None:
-            return Note()
-        return Note(found.document.note, found.document.note_revision)
+        document = found.document or self._newest
+        return Note(document.note, document.note_revision)
 
     def write_note(self, lease: Lease, text: str, revision: int) -> int:
         """Replace the note that has this revision, as the holder of this lease; return the new revision.
@@ -220,8 +240,7 @@ class BucketStore:
             new_version = self._request(self._objects.swap, self._name, document.encode(), version)
         except Changed:
             return self._read()  # it may be this document, if its first answer was lost
-        self._highest_revision = max(self._highest_revision, document.revision)
-        return Found(document, new_version)
+        return self._seen(document, new_version)
 
     def _read(self) -> Found:
         """Return what the store has. Raises LeaseError."""
@@ -233,11 +252,15 @@ class BucketStore:
             document = LeaseDocument.of(data)
         except ValueError:
             return Found(version=version, stranger=f"it begins with {data[:_SHOWN_BYTES]!r}")
-        self._highest_revision = max(self._highest_revision, document.revision)
+        return self._seen(document, version)
+
+    def _seen(self, document: LeaseDocument, version: Any) -> Found:
+        if document.revision >= self._newest.revision:
+            self._newest = document
         return Found(document, version)
 
     def _request(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Return what a call of the store returns. Raises Changed, Missing and LeaseError."""
+        """Return what a call of the store returns; its `Changed` and `Missing` pass. Raises LeaseError."""
         try:
             return self._ask(call, *arguments)
         except (Changed, Missing, LeaseError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nsqd_py.net.tls_options import file_of_peer
-from nsqd_py.settings.declaration import BadOptions, Options, setting, string
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, setting, string
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, URL
 
@@ -23,8 +23,8 @@ class LeaseOptions(Options):
     lease: str = setting(
         URL,
         "",
-        "Lease that decides which nsqd is the primary, in etcd, such as etcd://127.0.0.1:2379/orders, or in a bucket, such as "
-        "s3://bucket/prefix/orders (also gs://, az://, file://); its holder serves, all others are its standbys.",
+        "Lease in etcd or in a bucket that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders or "
+        "s3://bucket/prefix/orders (or gs://, az://, file://); its holder serves, all others are its standbys.",
     )
     lease_password_file: str = string("File with the password of the user in --lease (etcd://user@...).")
     lease_ttl_ns: int = setting(
@@ -54,6 +54,8 @@ def check_lease(options: Any) -> None:
         "etcds://"
     ):
         raise BadOptions("--lease-tls-... needs a lease of etcds://")
+    if options.lease.startswith(("s3://", "gs://", "az://")):
+        check_package("obstore", "store", "--lease")
     if options.standby_of or options.promote:
         raise BadOptions("--lease decides who is the primary: leave out --standby-of and --promote")
     if options.tcp_address.endswith(":0") and not options.broadcast_tcp_port:

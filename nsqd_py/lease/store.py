@@ -17,7 +17,8 @@ _REMOVED = ("consul", "consuls", "kubernetes")
 _HIGHEST_PORT = 65535
 _URL = re.compile(r"(\w*)://([^/?#]*)([^?#]*)", re.ASCII)
 _BUCKETS = ("s3", "gs", "az", "file")
-_BUCKET_URL = re.compile(r"(?P<bucket>\w+://[\w.-]*(?:/[\w.=-]+)*)/(?P<name>[\w.=-]+)/?", re.ASCII)
+_BUCKET_URL = re.compile(r"(?P<bucket>\w+://[\w.-]+)/(?P<name>[\w.=-]+(?:/[\w.=-]+)*)/?", re.ASCII)
+_DIRECTORY_URL = re.compile(r"(?P<bucket>file://(?:/[\w.=-]+)+)/(?P<name>[\w.=-]+)/?", re.ASCII)
 _DOTS = re.compile(r"/\.{1,2}(?:/|$)")
 _HOLDER = re.compile(r"\S{1,294}:([0-9]{1,5})")
 
@@ -134,7 +135,7 @@ def check_holder(text: str) -> str:
 class LeaseUrl(NamedTuple):
     """The parts of a lease's URL. `name` has no slash at its ends; `login` is `user:password`, or empty.
 
-    bucket  the URL of what is above the name in a bucket, such as s3://bucket/prefix; empty for etcd
+    bucket  the URL of the bucket or directory, such as s3://bucket; empty for etcd
     """
 
     is_secure: bool
@@ -179,15 +180,15 @@ def _parse_bucket_url(text: str, scheme: str, password_file: str) -> LeaseUrl:
         raise ValueError(
             f"--lease-password-file is for etcd: {scheme}:// uses the credentials of the environment"
         )
-    match = _BUCKET_URL.fullmatch(text)
-    bucket = match["bucket"] if match is not None else ""
-    _, _, path = bucket.partition("://")
-    # A bucket has a name; a directory has no host, and is not the root of the file system.
-    is_complete = path.startswith("/") == (scheme == "file") and path.strip("/")
-    if match is None or not is_complete or _DOTS.search(text):
-        example = "file:///directory/orders" if scheme == "file" else f"{scheme}://bucket/prefix/orders"
+    if scheme == "file":
+        match = _DIRECTORY_URL.fullmatch(text)
+        example = "file:///directory/orders"
+    else:
+        match = _BUCKET_URL.fullmatch(text)
+        example = f"{scheme}://bucket/prefix/orders"
+    if match is None or _DOTS.search(text):
         raise ValueError(
             f"the URL of a lease in a bucket has the bucket and ends with the lease's name, as in {example}, of letters, "
             "digits and . _ - ="
         )
-    return LeaseUrl(scheme != "file", (), match["name"], bucket=bucket)
+    return LeaseUrl(scheme != "file", (), match["name"], bucket=match["bucket"])

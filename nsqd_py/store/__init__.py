@@ -1,20 +1,23 @@
 """A store: the messages of one nsqd in a bucket or directory, from which they outlive its machine (docs/store.md).
 
-objects    objects by name, with conditional writes
-cloud      ... in a bucket of a cloud
-directory  ... as files of a directory
 layout     the names of a store's objects, its head, and the log files in it
 rounds     a round as an object
 image      the state of a store, by applying its rounds; readers begin here
 ownership  one writer at a time: claims, and rounds that only their owner can add
-history    where the logs of nsqd go on beyond its disk
 options    the settings
+part       the store as a part of nsqd: its start, the publishers that wait, what is shown, its end
+uploading  puts bases, rounds and log files into the store
+files      the log files that are in the store, and those that must go up
+history    nsqd's logs go on in the store where its disk ends
+restore    writes what the store has into a data path
+repairing  repairs nsqd's log files with what the store has
+backup     --backup-to and --restore-from: a backup is a store that is written once
+requests   counts the requests of a day
 
-Programs without nsqd read a store by `image.StoreReader`. They need no gevent, and for `file://` no package.
+Programs without nsqd read a store by `StoreReader`. They need no gevent, and for a directory no package.
 
 Threads
-BlockCache    threads share it: a lock guards the blocks, and is free during requests
-CloudObjects  obstore has threads; they touch nothing of ours
-read_rounds   asks for several rounds at once in threads of a pool, which ends with the call
-Owner         is used by one thread at a time; nsqd calls it in its threadpool
+Owner            one thread at a time uses it: the greenlet of the stream waits for each call
+Requests         a lock guards its numbers
+BlockCache       a lock guards the blocks, and is free during requests
 """

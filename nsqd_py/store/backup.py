@@ -33,6 +33,8 @@ from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.feed.feed import PIECE_BYTES
 from nsqd_py.feed.pieces import Begin, Commit, Part, Piece, TopicListing, TopicsListed, Write
+from nsqd_py.objects.calls import Changed, Missing, Objects
+from nsqd_py.objects.opening import open_objects, parse_store_url
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, making, open_file, read_bytes
@@ -46,7 +48,6 @@ from nsqd_py.standby.messages import Offer, Round
 from nsqd_py.store.files import PREFIX_BYTES
 from nsqd_py.store.image import StoreReader
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, Head, StoredFile
-from nsqd_py.store.objects import Changed, Missing, Objects, open_objects, parse_store_url
 from nsqd_py.store.restore import Restoration
 from nsqd_py.store.rounds import BASE, MARK, ROUND_BYTES, RoundObject, files_frame, piece_frame
 
@@ -277,7 +278,7 @@ class _StoreWriter:
         paths = sorted(self._directory.iterdir())
         stored = {path.name: self._put_log(path) for path in paths if self._is_large_log(path)}
         yield files_frame(stored.values())
-        for topic in sorted({topic for path in paths if (topic := topic_of(path.name)) is not None}):
+        for topic in sorted(filter(None, {topic_of(path.name) for path in paths})):
             own = [path.name for path in paths if topic_of(path.name) == topic]
             logs = [name for name in own if parse_log_file_name(name) is not None]
             ends = {name: stored[name].size_bytes if name in stored else 0 for name in logs}

@@ -8,7 +8,7 @@ say which are finished.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -95,15 +95,15 @@ def _first_in(front: bytes) -> tuple[int, int]:
     return record.base_id, record.timestamp_ns
 
 
-class Original(NamedTuple):
-    """What the store has of a log file that compaction has replaced.
+class Replacing(NamedTuple):
+    """A new version of a log file, which compaction has made.
 
-    file         under its first number, if there is one
-    is_complete  True if sealed files have all messages of the new version, which so need not be stored
+    replaced    the stored files whose messages it has
+    is_covered  True if sealed files have all of its messages, so that the store does not need it
     """
 
-    file: StoredFile | None
-    is_complete: bool
+    replaced: list[StoredFile]
+    is_covered: bool
 
 
 class Retention(NamedTuple):
@@ -165,13 +165,32 @@ class _Log:
                 stored.add_missing(each.first_seq, each.end_seq)
         return stored
 
+    def local(self, name: str) -> LogFile | None:
+        """Return nsqd's file of this name."""
+        files = self.log.files if self.log is not None else []
+        return next((file for file in files if file.path.name == name), None)
+
+    def is_covered(self, file: LogFile, sealed: SeqRanges) -> bool:
+        """True if compaction has made the file of messages that the store has in sealed files."""
+        stored = self.files.get(file.first_seq)
+        is_stored = stored is not None and stored.salt == file.salt
+        return not (file.is_whole or is_stored) and sealed.covers(file.first_seq, file.end_seq)
+
+    def merged_into(self, file: LogFile) -> list[StoredFile]:
+        """Return the stored files whose messages are in this one of nsqd: the older versions, and those merged into it."""
+        return [
+            stored
+            for stored in self.files.values()
+            if file.first_seq <= stored.first_seq < max(file.end_seq, file.first_seq + 1)
+            and stored.salt != file.salt
+        ]
+
     def end_of(self, file: LogFile, sealed: SeqRanges) -> int:
         """Return the offset up to which the store has the messages of a file of nsqd."""
         stored = self.files.get(file.first_seq)
         if stored is not None and stored.salt == file.salt:
             return stored.size_bytes
-        is_covered = not file.is_whole and sealed.covers(file.first_seq, file.end_seq)
-        return file.end_offset if is_covered else 0
+        return file.end_offset if self.is_covered(file, sealed) else 0
 
     def has_sealed(self, file: LogFile) -> bool:
         """True if the store has all of a sealed file as an object."""
@@ -223,37 +242,44 @@ class StoredFiles:
             self.size_bytes -= file.size_bytes
 
     def forget_replaced(self, topic: Topic) -> list[StoredFile]:
-        """Return the stored files that do not have all messages from their first to their last one; forget them.
+        """Return the stored files whose messages are in other files of nsqd that the store gets; forget them.
 
-        They are older versions of nsqd's files, or first parts of files that nsqd has no longer.
+        They are older versions of these, or were merged into them, or are first parts of files that nsqd has no longer.
         """
         mine = self._logs.get(topic.name)
         if topic.log is None or mine is None or mine.log is not topic.log:
             return []
-        local = {file.first_seq: file for file in topic.log.files}
         sealed = mine.sealed()
-        found = []
-        for first_seq, stored in list(mine.files.items()):
-            file = local.get(first_seq)
-            if file is None:
-                is_replaced = not stored.is_sealed
-            else:
-                is_replaced = stored.salt != file.salt and not sealed.covers(first_seq, file.end_seq)
-            if is_replaced:
-                self.remove(stored)
-                found.append(stored)
-        return found
+        found: list[StoredFile] = []
+        for file in topic.log.files:
+            if not mine.is_covered(file, sealed):
+                found += self._forget_all(mine.merged_into(file))
+        local = {file.first_seq for file in topic.log.files}
+        parts = [each for each in mine.files.values() if not each.is_sealed and each.first_seq not in local]
+        return found + self._forget_all(parts)
 
-    def forget_part(self, topic: str, first_seq: int) -> StoredFile | None:
-        """Return the stored first part of a file that nsqd has removed, and forget it; None if there is none."""
+    def _forget_all(self, files: list[StoredFile]) -> list[StoredFile]:
+        for file in files:
+            self.remove(file)
+        return files
+
+    def forget_removed(self, topic: str, first_seq: int, covered: Container[str]) -> list[StoredFile]:
+        """Return what the store has of a file that nsqd has removed, if other files have its messages; forget it.
+
+        covered  names of nsqd's files that the store does not get, since it has the originals
+        """
         mine = self._logs.get(topic)
         stored = mine.files.get(first_seq) if mine is not None else None
-        if mine is None or stored is None or stored.is_sealed:
-            return None
-        if mine.log is not None and any(file.salt == stored.salt for file in mine.log.files):
-            return None
-        self.remove(stored)
-        return stored
+        if mine is None or mine.log is None or stored is None:
+            return []
+        before = None
+        for file in mine.log.files:
+            if file.salt == stored.salt:
+                return []
+            if file.first_seq <= first_seq:
+                before = file
+        is_merged = before is not None and before.end_seq > first_seq and before.path.name not in covered
+        return self._forget_all([stored]) if is_merged or not stored.is_sealed else []
 
     def ends(self, topic: str) -> dict[str, int]:
         """Return the ends of the stored files of a topic, by the names of nsqd's files, as far as these are the same."""
@@ -267,18 +293,15 @@ class StoredFiles:
                 found[file.path.name] = stored.size_bytes
         return found
 
-    def original_of(self, topic: str, name: str) -> Original:
-        """Return what the store has of a log file of nsqd that was replaced: what to do with its new version."""
+    def replacing(self, topic: str, name: str) -> Replacing:
+        """Return what becomes of a new version of one of nsqd's files, and forget the stored files that it replaces."""
         mine = self._logs.get(topic)
-        log = mine.log if mine is not None else None
-        local = (
-            next((file for file in log.files if file.path.name == name), None) if log is not None else None
-        )
+        local = mine.local(name) if mine is not None else None
         if mine is None or local is None:
-            return Original(None, is_complete=False)
-        stored = mine.files.get(local.first_seq)
-        is_complete = mine.sealed().covers(local.first_seq, local.end_seq)
-        return Original(stored, is_complete=is_complete)
+            return Replacing([], is_covered=False)
+        if mine.is_covered(local, mine.sealed()):
+            return Replacing([], is_covered=True)
+        return Replacing(self._forget_all(mine.merged_into(local)), is_covered=False)
 
     def forget_others(self, topic: str, log: TopicLog | None) -> list[StoredFile]:
         """Return the files of a topic that were of another log than this one, and forget them; None is a deleted topic.

@@ -16,11 +16,11 @@ from nsqd_py.broker.services import Store
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.history import BLOCK_BYTES, History, LogHistory
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
 from nsqd_py.runtime.threads import DiskThreads
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.store.files import Retention, StoredFiles
 from nsqd_py.store.layout import StoredFile
-from nsqd_py.store.objects import Missing, Objects, StoreError, StoreRefused
 
 _MOST_BLOCKS = 32  # cached, in all
 _BLOCKS_AHEAD = 4  # in one request, for a reader that goes on

@@ -17,9 +17,9 @@ from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.records import Damaged, FileHeader
 from nsqd_py.feed.codec import BEGIN, COMMIT, PART, WRITE, FileMessage
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
+from nsqd_py.objects.calls import Missing, ReadableObjects
 from nsqd_py.store import rounds
 from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name
-from nsqd_py.store.objects import Missing, Objects
 from nsqd_py.store.rounds import FilesChanged, RoundObject
 
 # Called with the error of a damaged round that is left out.
@@ -110,7 +110,7 @@ class StoreImage:
 
     @property
     def small(self) -> dict[str, bytearray]:
-        """The other files of the data path by name: journals, `nsqd.dat`, `nsqd.clock` and `nsqd.epochs`."""
+        """The other files of the data path by name: journals, and those with nsqd's topics, clock and epochs."""
         return self._state.small
 
     @property
@@ -324,7 +324,7 @@ def _append(files: dict[str, bytearray], name: str, offset: int, data: memoryvie
 # ---- reading a store
 
 
-def read_head(objects: Objects) -> Head | None:
+def read_head(objects: ReadableObjects) -> Head | None:
     """Return the head of a store; None if there is no store. Raises BadObject and the errors of `Objects`."""
     try:
         data, _ = objects.get(HEAD_NAME)
@@ -333,7 +333,7 @@ def read_head(objects: Objects) -> Head | None:
     return Head.decode(data)
 
 
-def read_rounds(objects: Objects, first_number: int) -> Iterator[tuple[int, bytes]]:
+def read_rounds(objects: ReadableObjects, first_number: int) -> Iterator[tuple[int, bytes]]:
     """Yield the rounds from this number on until one is missing. Raises the errors of `Objects`."""
     with ThreadPoolExecutor(_MOST_REQUESTS) as pool:
         waiting: deque[Future[bytes | None]] = deque()
@@ -354,7 +354,7 @@ def read_rounds(objects: Objects, first_number: int) -> Iterator[tuple[int, byte
                 each.cancel()
 
 
-def _get_or_none(objects: Objects, name: str) -> bytes | None:
+def _get_or_none(objects: ReadableObjects, name: str) -> bytes | None:
     try:
         return objects.get(name)[0]
     except Missing:
@@ -370,7 +370,7 @@ class StoreReader:
     on_damage  called with the error of a damaged round, which is left out; None raises it
     """
 
-    def __init__(self, objects: Objects, on_damage: OnDamage | None = None) -> None:
+    def __init__(self, objects: ReadableObjects, on_damage: OnDamage | None = None) -> None:
         self.head: Head | None = None
         self.image = StoreImage()
         self._objects = objects
@@ -394,7 +394,7 @@ class StoreReader:
 
 
 def take_round(image: StoreImage, number: int, data: bytes, on_damage: OnDamage | None) -> None:
-    """Apply a round that was read. Raises BadObject if it is damaged, and `on_damage` is None."""
+    """Apply a round that was read. Raises BadObject if it is damaged and no `on_damage` is given."""
     try:
         image.apply(rounds.decode(number, data))
     except BadObject as error:

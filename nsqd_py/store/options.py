@@ -34,7 +34,7 @@ class StoreOptions(Options, title="Store"):
         "messages, from which they outlive this machine. Credentials are those of the environment.",
     )
     store_endpoint: str = setting(
-        URL, "", "URL of the server of --store, if it is not the cloud's own: MinIO, Ceph, R2."
+        URL, "", "URL of the server of --store and --lease, if it is not the cloud's own: MinIO, Ceph, R2."
     )
     store_interval_ns: int = setting(
         DURATION,
@@ -75,11 +75,13 @@ def check_store(options: Any) -> None:
         if options.store_acks:
             raise BadOptions("--store-acks needs --store")
         return
-    from nsqd_py.store.objects import parse_store_url  # only a store needs it
+    from nsqd_py.objects.opening import parse_store_url  # only a store needs it
 
     try:
         scheme, _, _ = parse_store_url(options.store)
     except ValueError as error:
         raise BadOptions(f"--store={options.store}: {error}") from error
+    if scheme == "memory":
+        raise BadOptions(f"--store={options.store}: it would end with this process")
     if scheme != "file":
         check_package("obstore", "store", "--store")

@@ -28,6 +28,7 @@ from typing import Any
 
 from nsqd_py.broker.state_files import read_checked, write_checked
 from nsqd_py.errors import NsqdError
+from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.image import OnDamage, StoreImage, read_rounds, take_round
 from nsqd_py.store.layout import (
     FILES,
@@ -42,7 +43,6 @@ from nsqd_py.store.layout import (
     probe_name,
     round_name,
 )
-from nsqd_py.store.objects import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.rounds import BASE, MARK, TAKEOVER, TAKEOVER_BYTES, RoundObject
 
 # In the data path: the claims that this nsqd has made.
@@ -136,8 +136,8 @@ def claim(
 def _try_conditions(objects: Objects, writer: str) -> None:
     """Raise StoreRefused if the store does not honour the conditions of conditional writes."""
     name = probe_name(writer)
-    with suppress(Exists):
-        objects.create(name, b"first")
+    if not _is_created(objects, name, b"first"):  # also 409 says that it exists, although it may not
+        raise StoreError(f"{name} was written by another process")
     with suppress(Exists):
         objects.create(name, b"second")
         raise StoreRefused(f"{objects!r} creates an object that exists already: it has no conditional writes")

@@ -18,6 +18,8 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Addition, Topic
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import NsqdError, StartError
+from nsqd_py.objects.calls import Objects, StoreError, StoreRefused
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.runtime.process import share_arenas
 from nsqd_py.runtime.threads import in_thread
@@ -26,7 +28,6 @@ from nsqd_py.standby.copies.data_path import own_member
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.history import StoreHistory
 from nsqd_py.store.layout import BadObject, Head
-from nsqd_py.store.objects import Objects, StoreError, StoreRefused, open_objects
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 from nsqd_py.store.repairing import StoreCopies
 from nsqd_py.store.requests import CountedObjects

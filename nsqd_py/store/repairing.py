@@ -9,11 +9,11 @@ from typing import Any
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby.repairs.repair import RepairedFile, repair_range
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import LogSource, StoreReader
-from nsqd_py.store.objects import Objects
 
 
 class StoreCopies:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 
+from nsqd_py.objects.calls import Listed, Objects, Version
 from nsqd_py.settings.durations import HOUR_NS
-from nsqd_py.store.objects import Listed, Objects, Version
 
 _DAY_NS = 24 * HOUR_NS
 

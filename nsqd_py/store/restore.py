@@ -1,7 +1,8 @@
 """Writes what a store has into a data path: all of it into an empty one, and what is missing into one that lost its end.
 
-Into an empty data path go the small files, and the log files that have unfinished messages. What is only retained stays
-in the store, where nsqd reads it when it is asked for. `nsqd.backup` lies in a data path until it is restored completely.
+Into an empty data path go the small files, the end of each log, and what has unfinished messages and is in no sealed file of
+the store. nsqd reads the others in the store when they are asked for, so that it serves soon. `nsqd.backup` lies in a data
+path until it is restored completely.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import StartError
+from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import create, make_directory, open_file
 from nsqd_py.standby.copies.data_path import check_name, topic_of
@@ -28,7 +30,6 @@ from nsqd_py.standby.copies.syncing import write_at
 from nsqd_py.standby.copies.unfinished import Unfinished
 from nsqd_py.store.image import LogSource, StoreImage
 from nsqd_py.store.layout import BadObject
-from nsqd_py.store.objects import Objects
 from nsqd_py.store.ownership import CLAIMS_FILE
 
 _AT_ONCE = 8  # files that are fetched at the same time
@@ -68,7 +69,7 @@ class Restoration:
         )
 
     def run(self, image: StoreImage, *, is_complete: bool = False) -> int:
-        """Write all files that are needed, and return their number; with `is_complete`, also what is only retained.
+        """Write all files that are needed, and return their number; with `is_complete`, all that there are.
 
         Raises OSError, BadObject and the errors of `Objects`.
         """
@@ -97,13 +98,17 @@ class Restoration:
         replace_file(self.directory / name, bytes(content))
 
     def needed(self, image: StoreImage, topic: str, *, is_complete: bool = False) -> list[LogSource]:
-        """Return the log files of a topic that a data path must have."""
+        """Return the log files of a topic that a data path must have: nsqd reads the others in the store."""
         sources = image.log_files(topic)
         if is_complete or not sources:
             return sources
         names = {source.name: source for source in sources}
         unfinished = Unfinished(self.directory, {topic: names}, {topic: _journals_of(image, topic)})
-        needed = [source for source in sources[:-1] if unfinished.in_file(topic, source.name)]
+        needed = [
+            source
+            for source in sources[:-1]
+            if not _is_sealed(source) and unfinished.in_file(topic, source.name)
+        ]
         return [*needed, sources[-1]]  # where the log goes on
 
     # ---- log files
@@ -169,6 +174,11 @@ class Restoration:
             os.close(descriptor)
 
 
+def _is_sealed(source: LogSource) -> bool:
+    """True if the store has the file as one object, in which nsqd can read."""
+    return source.tail is None and source.stored is not None and source.stored.is_sealed
+
+
 def _journals_of(image: StoreImage, topic: str) -> set[str]:
     return {name for name in image.small if name.endswith(JOURNAL_SUFFIX) and topic_of(name) == topic}
 
@@ -209,11 +219,8 @@ class _CatchUp:
         self._directory = restoration.directory
         self._image = image
         self._topic = topic
-        self._local = sorted(
-            name
-            for name in os.listdir(restoration.directory)
-            if (parsed := parse_log_file_name(name)) is not None and parsed[0] == topic
-        )
+        logs = [name for name in os.listdir(self._directory) if parse_log_file_name(name) is not None]
+        self._local = sorted(name for name in logs if topic_of(name) == topic)
 
     def run(self, *, is_same_boot: bool) -> None:
         sources = self._image.log_files(self._topic)

@@ -22,12 +22,12 @@ from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
 from nsqd_py.feed.pieces import Begin, Commit, Piece, Remove, TopicListing, Write
+from nsqd_py.objects.calls import Objects, StoreError, StoreRefused
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby.copies.data_path import topic_of
-from nsqd_py.store.files import Original, Retention, StoredFiles, Upload
+from nsqd_py.store.files import Replacing, Retention, StoredFiles, Upload
 from nsqd_py.store.layout import BadObject, StoredFile
-from nsqd_py.store.objects import Objects, StoreError, StoreRefused
 from nsqd_py.store.ownership import Owner, Superseded
 from nsqd_py.store.rounds import files_frame, piece_frame
 
@@ -389,19 +389,20 @@ class StoreStream:
             elif isinstance(piece, Begin) and parse_log_file_name(piece.name) is not None:
                 yield from self._replaced(piece, pieces)
             elif isinstance(piece, Write) and piece.name in self._covered:
-                if not self._original_of(piece.name).is_complete:
+                if not self._replacing(piece.name).is_covered:
                     raise _NotCovered
             else:
                 yield piece_frame(piece)
                 if isinstance(piece, Remove):
-                    yield from self._remove_part(piece.name)
+                    yield from self._remove_merged(piece.name)
 
-    def _remove_part(self, name: str) -> Iterator[bytes]:
-        """Yield the frame that removes the first part of a file that nsqd has removed: other files have its messages."""
+    def _remove_merged(self, name: str) -> Iterator[bytes]:
+        """Yield the frame that removes a stored file which nsqd has removed, since other files have its messages."""
         parsed = parse_log_file_name(name)
-        part = self.files.forget_part(*parsed) if parsed is not None else None
-        if part is not None:
-            yield self._removing([part])
+        merged = self.files.forget_removed(*parsed, self._covered) if parsed is not None else []
+        self._covered.discard(name)
+        if merged:
+            yield self._removing(merged)
 
     def _remove_others(self, topic_name: str) -> Iterator[bytes]:
         """Yield the frame that removes the stored files of another log of this topic, which was deleted."""
@@ -424,26 +425,25 @@ class StoreStream:
                 self._covered.add(name)
         return replace(listing, files=offsets)
 
-    def _original_of(self, name: str) -> Original:
-        topic_name, _ = parse_log_file_name(name) or ("", 0)
-        return self.files.original_of(topic_name, name)
-
     def _replaced(self, begin: Begin, pieces: Iterator[Piece]) -> Iterator[bytes]:
         """Yield the new version of a log file; nothing, if stored files have all of its messages."""
-        original = self._original_of(begin.name)
+        replacing = self._replacing(begin.name)
         self._covered.discard(begin.name)
-        if original.is_complete:
+        if replacing.is_covered:
             self._covered.add(begin.name)
-        else:
-            if original.file is not None:
-                self.files.remove(original.file)
-                yield self._removing([original.file])
+        if replacing.replaced:
+            yield self._removing(replacing.replaced)
+        if not replacing.is_covered:
             yield piece_frame(begin)
         for piece in pieces:
-            if not original.is_complete:
+            if not replacing.is_covered:
                 yield piece_frame(piece)
             if isinstance(piece, Commit):
                 return
+
+    def _replacing(self, name: str) -> Replacing:
+        topic_name, _ = parse_log_file_name(name) or ("", 0)
+        return self.files.replacing(topic_name, name)
 
     # ---- objects
 

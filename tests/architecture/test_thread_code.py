@@ -54,6 +54,7 @@ LOG = (
     "nsqd_py.runtime.logs:Log",
     "nsqd_py.runtime.logs:LineSink._waiting, _waiting_bytes, lost_count, _is_slow",
 )
+OBJECTS = ("nsqd_py.objects:CloudObjects", "nsqd_py.objects:DirectoryObjects")
 WORKERS = (f"{BLOCKING}:WorkerThread", f"{BLOCKING}:Poller")
 CONSUMER = (
     f"{BLOCKING}:Consumer",
@@ -116,6 +117,12 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.server.daemon", "Daemon._check_lock", "os.stat"): Work(why=VALUES),
     Place("nsqd_py.runtime.logs.daemon_log", "LineSink._keep", "self._write_waiting"): Work(LOG),
     Place("nsqd_py.runtime.logs.daemon_log", "LineSink._keep", "self.flush"): Work(LOG),
+    # ---- a lease in a bucket
+    Place("nsqd_py.lease.bucket", "InThreads.__init__", "ThreadPool(_MOST_THREADS)"): Work(why=POOL),
+    Place("nsqd_py.lease.bucket", "InThreads.__call__", "_attempt"): Work(OBJECTS),
+    # ---- the store
+    Place("nsqd_py.store.image", "read_rounds", "ThreadPoolExecutor(_MOST_REQUESTS)"): Work(why=POOL),
+    Place("nsqd_py.store.image", "read_rounds", "_get_or_none"): Work(OBJECTS),
     # ---- Celery
     Place("nsqd_py.celery", "Pump.add", "self._run"): Work(
         ("nsqd_py.celery:Pump", "nsqd_py.celery:Source.is_cancelled", *CONSUMER)

@@ -27,6 +27,7 @@ from nsqd_py.diskqueue.journals.journal import CHANGE, DELETED, SNAPSHOT, encode
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
 from nsqd_py.errors import ClientError, LayerError, LineTooLong, NsqdError, StartError
+from nsqd_py.feed.pieces import Begin, Commit, Part, Write
 from nsqd_py.go_import.go_queue import find_go_queues
 from nsqd_py.net.http.guard import parse_credentials, parse_login, split_authorization
 from nsqd_py.net.http.handling import Head, Refused
@@ -40,6 +41,11 @@ from nsqd_py.settings.durations import parse_duration, parse_time
 from nsqd_py.standby import messages as standby
 from nsqd_py.standby.copies.copy import Copy
 from nsqd_py.standby.copies.data_path import check_name
+from nsqd_py.store import rounds
+from nsqd_py.store.image import StoreImage
+from nsqd_py.store.layout import BadObject, StoredFile
+from nsqd_py.store.layout import Head as StoreHead
+from nsqd_py.store.rounds import RoundObject
 from nsqlookupd_py.protocol import LookupParser
 from tests.fuzz.log_target import log_file
 from tests.fuzz.table import TARGETS, target
@@ -192,6 +198,50 @@ def standby_stream(data: bytes) -> None:
 def standby_offer(data: bytes) -> None:
     with suppress(standby.BadStandbyMessage):
         standby.encode_offer(standby.decode_offer(data), 1 << 20)
+
+
+# ---- what is in a store
+
+_STORED = StoredFile("t", 0, 1, 64, 3, True, 5, 1, 5, 1, 5, 1)
+_ROUND = RoundObject(
+    1,
+    1,
+    "00" * 8,
+    0,
+    rounds.BASE | rounds.MARK,
+    b"".join(
+        (
+            rounds.files_frame([_STORED], ["files/t/gone.log"]),
+            rounds.piece_frame(
+                standby.TopicListing("t", (Epoch(100, 0),), 5, {_LOG_NAME: 64}, ["t:c.cursor"])
+            ),
+            rounds.piece_frame(Write(_LOG_NAME, 64, b"record")),
+            rounds.piece_frame(Begin("t:c.cursor")),
+            rounds.piece_frame(Part("t:c.cursor", 0, b"entry")),
+            rounds.piece_frame(Commit("t:c.cursor")),
+            rounds.piece_frame(Write(_LOG_NAME, 0, FileHeader(1, 0, 0).encode())),
+        )
+    ),
+)
+
+
+@target(_ROUND.encode(), _ROUND.payload)
+def store_round(data: bytes) -> None:
+    """A round may have anything, also with a right checksum: each error is a sentence that names the object."""
+    image = StoreImage()
+    for made in (data, _ROUND._replace(payload=data).encode()):
+        try:
+            image.apply(rounds.decode(1, made))
+        except BadObject as error:
+            assert str(error).startswith("rounds/0000000000000001 ")
+    for topic in image.files.keys() | {"t"}:
+        image.log_files(topic)
+
+
+@target(StoreHead("ab" * 8, 1, "00" * 8, "a:4150", 3).encode())
+def store_head(data: bytes) -> None:
+    with suppress(BadObject):
+        StoreHead.decode(data)
 
 
 # ---- HTTP

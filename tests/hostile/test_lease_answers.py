@@ -153,7 +153,8 @@ def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd):
 class Store:
     """A store in memory that raises what no store should."""
 
-    key = "nsqd-py/orders"
+    key = title = note_title = "nsqd-py/orders"
+    delete_command = "etcdctl del nsqd-py/orders"
 
     def __init__(self) -> None:
         self.defects: set[str] = set()

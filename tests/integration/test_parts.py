@@ -15,7 +15,7 @@ from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 pytestmark = pytest.mark.ours
 
 # Each has a package, and mostly an `options.py`, which composing the options needs.
-_OF_FEATURE = re.compile(r"nsqd_py\.(?:fsck|go_import|lease|standby)\.(?!options$)\w+")
+_OF_FEATURE = re.compile(r"nsqd_py\.(?:fsck|go_import|lease|standby|store)\.(?!options$)\w+")
 # nsqd, which says at its end what it has imported.
 _NSQD = """
 import sys
@@ -62,7 +62,7 @@ def test_a_primary_imports_standbys_and_nothing_else(serve):
     modules = serve("--accept-standbys")
     assert {"nsqd_py.standby.part", "nsqd_py.standby.primary"} <= modules
     assert {module.split(".")[1] for module in modules} == {"standby"}
-    assert modules.isdisjoint({"nsqd_py.standby.backup", "nsqd_py.standby.election"})
+    assert modules.isdisjoint({"nsqd_py.standby.election"})
     # Its data path says that it was a primary, not that it is a standby.
     assert serve() == set()
 
@@ -90,5 +90,5 @@ def test_a_check_imports_neither_standbys_nor_a_lease(serve, tmp_path):
 
 def test_the_daemon_names_no_feature():
     text = (Path(REPOSITORY) / "nsqd_py/server/daemon.py").read_text("utf-8").lower()
-    words = ("standby", "lease", "election", "follower", "backup", "go_import", "fsck")
+    words = ("standby", "lease", "election", "follower", "backup", "go_import", "fsck", "nsqd_py.store")
     assert [word for word in words if word in text] == []

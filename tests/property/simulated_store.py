@@ -17,9 +17,9 @@ from typing import Any
 from greenlet import GreenletExit, greenlet
 
 from nsqd_py.feed.pieces import Begin, Commit, Part, Write
+from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, Version
 from nsqd_py.store import rounds
 from nsqd_py.store.layout import Head, StoredFile
-from nsqd_py.store.objects import Changed, Exists, Listed, Missing, Objects, StoreError, Version
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 
 MESSAGES = "t:c.cursor"
@@ -33,6 +33,7 @@ class Outcome(Enum):
     LOST = "it happens, and the answer is lost"
     FAILED = "it does not happen"
     LATE = "it happens later, after the caller gave up"
+    CONFLICT = "it does not happen, and a create is answered as if the object existed (409)"
     TWICE = "the client repeats it after the answer was lost, and gets the answer to the second attempt"
 
 
@@ -108,7 +109,7 @@ class SteppedObjects(Objects):
         self._call = call
 
     def create(self, name: str, data: bytes) -> Version:
-        return self._call(lambda: self._content.create(name, data))
+        return self._call(lambda: self._content.create(name, data), creates=True)
 
     def get(self, name: str) -> tuple[bytes, Version]:
         return self._call(lambda: self._content.get(name))
@@ -173,7 +174,7 @@ class Disk:
 class Process:
     """An nsqd with a store.
 
-    deletes       True if the call that it makes deletes something
+    deletes, creates  True if the call that it makes deletes or creates something
     waiting       messages that were published, and that no round has yet
     on_recovered  called with the messages that a claim has found
     on_stored     called with messages whose round counts
@@ -194,6 +195,7 @@ class Process:
         self.clock_ns = 0
         self.is_over = False
         self.deletes = False
+        self.creates = False
         self.owner: Owner | None = None
         self.files: list[StoredFile] = []
         self.commands: list[str] = []
@@ -209,15 +211,20 @@ class Process:
 
     # ---- steps
 
-    def _step(self, operation: Callable[[], Any], *, deletes: bool = False) -> Any:
+    def _step(self, operation: Callable[[], Any], *, deletes: bool = False, creates: bool = False) -> Any:
         """Wait until the schedule says what happens to this call."""
         self._operation = operation
         self.deletes = deletes
+        self.creates = creates
         outcome, lag = self._greenlet.parent.switch()
         self._operation = None
         return self._happen(operation, outcome, lag)
 
     def _happen(self, operation: Callable[..., Any], outcome: Outcome, lag: int) -> Any:
+        if outcome is Outcome.CONFLICT and self.creates:
+            raise Exists("409")
+        if outcome is Outcome.CONFLICT:
+            raise StoreError("409")
         if outcome is Outcome.FAILED:
             raise StoreError("no answer")
         if outcome is Outcome.LATE:
@@ -363,7 +370,7 @@ class Process:
         payloads = frames if parts > 1 else [b"".join(frames)]
         for index, payload in enumerate(payloads):
             self._append(owner, payload, is_mark=index == len(payloads) - 1, is_base=index == 0)
-            if owner.is_head_behind:
+            if owner.is_head_behind and parts > 1:
                 with suppress(StoreError):  # a later command repeats it
                     owner.move_head()
         self._on_stored(covered)

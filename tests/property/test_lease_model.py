@@ -2,8 +2,8 @@
 
 The store, the network and the processes are random: answers are late or lost, processes are paused and killed, and
 their clocks run at other rates. Somebody deletes and overwrites the keys of the lease, and revokes it. `Election`,
-`LeaseKeeper` and `promote` are the real ones. The primary and its standby are a plain model of what docs/standby.md
-says of `--standby-acks=1`.
+`LeaseKeeper` and `promote` are the real ones, and so is `BucketStore`; etcd is a model. The primary and its standby are a
+plain model of what docs/standby.md says of `--standby-acks=1`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from hashlib import md5
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from unittest import mock
 
 from hypothesis import given, settings
@@ -25,8 +26,11 @@ from hypothesis import strategies as st
 
 from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, EpochNumbers, encode_epoch_file
+from nsqd_py.errors import NsqdError
 from nsqd_py.lease import keeper
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, Note
+from nsqd_py.lease.bucket import BucketStore
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseState, LeaseStore, Note, parse_lease_url
+from nsqd_py.objects.calls import Changed, Missing, StoreError
 from nsqd_py.standby import election
 from nsqd_py.standby.acks import InSyncSet
 from nsqd_py.standby.copies.data_path import StandbyState, own_member, read_state, write_state
@@ -47,6 +51,8 @@ HANGS_S = 100 * TTL_S
 
 # The longest time for which a store keeps a lease that has ended.
 EXPIRY_LAG_S = 0.5
+# The part of a bucket's answers that say something else than what has happened, until the end of a test.
+MISLEADING = 0.05
 
 
 class Key(NamedTuple):
@@ -60,13 +66,23 @@ class Key(NamedTuple):
 NO_KEY = Key("", 0)
 
 
-class Store:
+class World(Protocol):
+    """What the nsqds share, and how each of them uses it. `CHANGES` is what somebody may do to it by hand."""
+
+    CHANGES: Sequence[str]
+
+    def store_of(self, nsqd: Nsqd) -> LeaseStore: ...
+
+    def change(self, what: str) -> None: ...
+
+
+class Etcd:
     """The keys of one lease, and the leases that may end them, as `EtcdStore` uses them.
 
     Each call takes effect at one moment, also those of somebody who changes the keys by hand.
     """
 
-    key = "key"
+    CHANGES = ("delete", "delete both", "overwrite", "overwrite with a lease", "revoke", "write again")
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -74,6 +90,9 @@ class Store:
         self.holds = self.last = self.noted = NO_KEY
         self.ends_s: dict[str, float] = {}
         self._lags_s: dict[str, float] = {}
+
+    def store_of(self, nsqd: Nsqd) -> LeaseStore:
+        return RemoteStore(self, nsqd)  # type: ignore[return-value]
 
     def poll(self, handle: str = "") -> LeaseState:
         self._expire()
@@ -172,36 +191,74 @@ class Store:
             self.put(holds.value, holds.handle)
 
 
-CHANGES = ["delete", "delete both", "overwrite", "overwrite with a lease", "revoke", "write again"]
-
-
 class RemoteStore:
-    """The store over a network that delays and loses: a request may take effect after its sender has given up."""
+    """The store over a network, of which each call is one request."""
 
-    def __init__(self, store: Store, nsqd: Nsqd) -> None:
+    key = title = note_title = "key"
+    delete_command = "etcdctl del key"
+
+    def __init__(self, store: Etcd, nsqd: Nsqd) -> None:
         self._store = store
         self._nsqd = nsqd
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self._ask, getattr(self._store, name))
+        return partial(self._nsqd.ask, getattr(self._store, name))
 
-    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        cluster, answer = self._store.cluster, []
-        event = cluster.simulation.event()
 
-        def take_effect() -> None:
-            try:
-                answer.append(call(*arguments))
-            except LeaseError as error:
-                answer.append(error)
-            cluster.simulation.after(self._nsqd.delay_s(), event.set)
+class Bucket:
+    """The object of one lease, as `BucketStore` uses it. Its version is computed from its content, as S3's."""
 
-        cluster.simulation.after(self._nsqd.delay_s(), take_effect)
-        if not event.wait(REQUEST_TIMEOUT_S):
-            raise LeaseError("no answer")
-        if isinstance(answer[0], LeaseError):
-            raise answer[0]
-        return answer[0]
+    CHANGES = ("delete", "overwrite", "write again")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.content: bytes | None = None
+
+    def store_of(self, nsqd: Nsqd) -> LeaseStore:
+        url = parse_lease_url("s3://bucket/lease")
+        return BucketStore(url, int(TTL_S), self, nsqd.ask, nsqd.process.clock)  # type: ignore[arg-type]
+
+    def get(self, name: str) -> tuple[bytes, str]:
+        self._fail_sometimes()
+        if self.content is None:
+            raise Missing(name)
+        return self.content, _etag(self.content)
+
+    def swap(self, name: str, data: bytes, version: str | None) -> str:
+        self._fail_sometimes()
+        if version != _etag(self.content):
+            raise Changed(name)
+        self.content = data
+        if self._is_misleading():  # the client has lost the answer, and sends the request once more
+            raise Changed(name)
+        self._fail_sometimes()
+        return _etag(data)
+
+    def _fail_sometimes(self) -> None:
+        if self._is_misleading():
+            raise StoreError("503")
+
+    def _is_misleading(self) -> bool:
+        return self.cluster.chance.random() < self.cluster.misleading
+
+    def change(self, what: str) -> None:
+        """Somebody writes the object by hand. Without a primary that is well, that would lose its note."""
+        cluster = self.cluster
+        if not cluster.is_well():
+            return
+        if what == "delete":
+            self.content = None
+        elif what == "overwrite":
+            self.content = b"somebody"
+            cluster.simulation.run(2 * TTL_S)
+            assert self.content == b"somebody"
+            assert not any(nsqd.is_serving for nsqd in cluster.nsqds)
+            self.content = None
+        cluster.simulation.run(3 * TTL_S)
+
+
+def _etag(content: bytes | None) -> str | None:
+    return md5(content).hexdigest() if content is not None else None
 
 
 class Nsqd:
@@ -242,6 +299,26 @@ class Nsqd:
             else chance.choice((0.001, chance.uniform(0, self.longest_delay_s)))
         )
 
+    def ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a request returns or raises, which may take effect after this nsqd has given up."""
+        simulation = self.cluster.simulation
+        answer: list[Any] = []
+        event = simulation.event()
+
+        def take_effect() -> None:
+            try:
+                answer.append(call(*arguments))
+            except (LeaseError, NsqdError) as error:
+                answer.append(error)
+            simulation.after(self.delay_s(), event.set)
+
+        simulation.after(self.delay_s(), take_effect)
+        if not event.wait(REQUEST_TIMEOUT_S):
+            raise LeaseError("no answer")
+        if isinstance(answer[0], Exception):
+            raise answer[0]
+        return answer[0]
+
     def _run(self) -> None:
         options = SimpleNamespace(
             data_path=str(self.directory),
@@ -253,7 +330,7 @@ class Nsqd:
             broadcast_address=self.address.partition(":")[0],
         )
         options.replace = lambda **changed: SimpleNamespace(**vars(options) | changed)
-        store = RemoteStore(self.cluster.store, self)
+        store = self.cluster.world.store_of(self)
         make = partial(keeper.LeaseKeeper, clock=self.process.clock)
         with mock.patch.object(election, "LeaseKeeper", make):
             mine = Election(
@@ -432,10 +509,11 @@ class Server:
 class Cluster:
     """All machines, the store, and what was promised."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, make_world: Callable[[Cluster], World]) -> None:
         self.chance = chance
         self.simulation = Simulation(self.check)
-        self.store = Store(self)
+        self.misleading = MISLEADING
+        self.world = make_world(self)
         self.numbers = iter(range(1 << 30))
         self.acknowledged: set[int] = set()
         self.epochs: dict[int, str] = {}
@@ -471,8 +549,13 @@ class Cluster:
         elif what == "good network":
             self.heal()
         else:
-            self.store.change(what)
+            self.world.change(what)
         self.simulation.run(seconds)
+
+    def is_well(self) -> bool:
+        """True if a primary serves, and every machine and its network are well."""
+        are_well = all(nsqd.process.is_running and nsqd.lost == 0 for nsqd in self.nsqds)
+        return are_well and any(nsqd.is_serving for nsqd in self.nsqds)
 
     def heal(self) -> None:
         for nsqd in self.nsqds:
@@ -483,14 +566,12 @@ class Cluster:
             nsqd.kill()
 
 
-events = st.lists(
-    st.tuples(
-        st.sampled_from(["kill", "pause", "bad network", "no network", "good network", *CHANGES]),
-        st.integers(0, 2),
-        st.floats(0.01, 4 * TTL_S),
-    ),
-    max_size=12,
-)
+def events_of(world: type[Etcd | Bucket]) -> st.SearchStrategy[list[tuple[str, int, float]]]:
+    """Draw what happens to whom, and the time after that."""
+    names = ("kill", "pause", "bad network", "no network", "good network", *world.CHANGES)
+    return st.lists(
+        st.tuples(st.sampled_from(names), st.integers(0, 2), st.floats(0.01, 4 * TTL_S)), max_size=12
+    )
 
 
 @contextmanager
@@ -507,12 +588,31 @@ def simulated(simulation: Simulation) -> Iterator[None]:
         yield
 
 
+seeds = st.integers(0, 1 << 32)
+counts = st.sampled_from([2, 2, 3])
+
+
 @settings(max_examples=examples(60))
-@given(seed=st.integers(0, 1 << 32), what=events, machines=st.sampled_from([2, 2, 3]))
-def test_at_most_one_serves_and_nothing_acknowledged_is_lost(
+@given(seed=seeds, what=events_of(Etcd), machines=counts)
+def test_with_etcd_at_most_one_serves_and_nothing_acknowledged_is_lost(
     seed: int, what: list[tuple[str, int, float]], machines: int
 ) -> None:
-    cluster = Cluster(random.Random(seed))
+    live(Etcd, seed, what, machines)
+
+
+@settings(max_examples=examples(60))
+@given(seed=seeds, what=events_of(Bucket), machines=counts)
+def test_with_a_bucket_at_most_one_serves_and_nothing_acknowledged_is_lost(
+    seed: int, what: list[tuple[str, int, float]], machines: int
+) -> None:
+    live(Bucket, seed, what, machines)
+
+
+def live(
+    make_world: Callable[[Cluster], World], seed: int, what: list[tuple[str, int, float]], machines: int
+) -> None:
+    """Let a group live through what happens, and check that it serves in the end with all that it has promised."""
+    cluster = Cluster(random.Random(seed), make_world)
     simulation = cluster.simulation
     with tempfile.TemporaryDirectory() as name, simulated(simulation):
         try:
@@ -521,6 +621,7 @@ def test_at_most_one_serves_and_nothing_acknowledged_is_lost(
             for event in what:
                 cluster.do(*event)
             cluster.heal()
+            cluster.misleading = 0.0
             simulation.run(12 * TTL_S)
             assert any(nsqd.is_serving for nsqd in cluster.nsqds), "nobody serves"
             cluster.check_nothing_is_lost()

@@ -24,11 +24,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from nsqd_py.objects.calls import Changed, Exists, Missing, StoreError
 from nsqd_py.store import image as image_module
 from nsqd_py.store import ownership, rounds
 from nsqd_py.store.image import StoreImage, StoreReader
 from nsqd_py.store.layout import BadObject, StoredFile, parse_round_name
-from nsqd_py.store.objects import Changed, Exists, Missing, StoreError
 from nsqd_py.store.ownership import KEEP_NS, Owner
 from tests.property.simulated_store import (
     MESSAGE_BYTES,
@@ -149,13 +149,13 @@ class StoreMachine(RuleBasedStateMachine):
         """Let the time pass for one process: the clocks of the others stand still, as those of a suspended machine."""
         self._one(index).clock_ns += KEEP_NS + 1
 
-    @rule(machine=st.integers(0, MACHINES - 1))
-    def a_successor_cleans_up(self, machine: int) -> None:
+    @rule(machine=st.integers(0, MACHINES - 1), moves_head=st.booleans())
+    def a_successor_cleans_up(self, machine: int, moves_head: bool) -> None:
         """Restore on a new disk, and delete all that an hour makes superfluous, while the others are suspended."""
         self.start(machine, is_new_disk=True)
         process = self.processes[-1]
         for _ in range(2):
-            self._do(process, "base", "head", "collect")
+            self._do(process, "base", *["head"] * moves_head, "collect")
             process.clock_ns += KEEP_NS + 1
 
     @rule(machine=st.integers(0, MACHINES - 1))
@@ -255,6 +255,7 @@ def run(seed: int, steps: int = 80) -> None:
         "lag": lambda: choose.randrange(3),
         "steps": lambda: choose.randint(1, MOST_STEPS),
         "commands": lambda: choose.choices(COMMANDS, k=choose.randint(1, 4)),
+        "moves_head": lambda: choose.random() < 0.7,
         "happens_later": lambda: choose.random() < 0.5,
     }
     try:

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqd_py.objects.calls import Objects, StoreError
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.settings.durations import HOUR_NS
 from nsqd_py.settings.kinds import ByTopic
@@ -20,7 +22,6 @@ from nsqd_py.store import files, rounds, uploading
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import StoreImage
 from nsqd_py.store.layout import round_name
-from nsqd_py.store.objects import Objects, StoreError, open_objects
 from nsqd_py.store.ownership import Claims, Owner, claim
 from nsqd_py.store.restore import Restoration
 from nsqd_py.store.uploading import StoreStream
@@ -145,9 +146,9 @@ def image_until(objects: Objects, last: int) -> StoreImage:
     return image
 
 
-def restored(objects: Objects, image: StoreImage, path: Path, *, is_complete: bool = False) -> Life:
+def restored(objects: Objects, image: StoreImage, path: Path) -> Life:
     path.mkdir()
-    Restoration(path, objects, lambda: None, Log(level=FATAL)).run(image, is_complete=is_complete)
+    Restoration(path, objects, lambda: None, Log(level=FATAL)).run(image, is_complete=True)
     return Life(path, lambda *_: None)
 
 
@@ -198,10 +199,8 @@ def run(seed: int, steps: int, base: Path) -> None:
     for cut in cuts:
         check_cut(life, memory, cut, base / f"cut{cut.number}-{cut.began}")
     last = life.owner.next_number - 1
-    complete = remaining(restored(memory, image_until(memory, last), base / "complete", is_complete=True))
-    needed = remaining(restored(memory, image_until(memory, last), base / "needed"))
+    complete = remaining(restored(memory, image_until(memory, last), base / "complete"))
     expected = remaining(Life(base / "primary", lambda *_: None))
-    assert needed == expected
     assert complete == expected
 
 

@@ -14,15 +14,14 @@ from functools import wraps
 from typing import NamedTuple
 
 from tests.standby.hosts import DEADLINE_S, Hosts
+from tests.standby.lease_worlds import EtcdWorld
 from tests.support.disk_calls import SYNCS, WRITES
-from tests.support.etcd_operator import EtcdOperator
 from tests.support.network import Host
 from tests.support.nsqd_process import wait_until
 from tests.support.taped_nsqd import TapedNsqd
 
 _REFUSED_AFTER_S = 2.5  # a little more than --standby-timeout
 _SLOW_RATE = "256kbit"
-_KEY = "nsqd-py/orders"
 
 
 class Scene(NamedTuple):
@@ -100,15 +99,14 @@ def power_cut_both(scene: Scene) -> None:
 
 
 def store_frozen(scene: Scene) -> None:
-    """etcd answers nobody until the primary has given up."""
-    scene.hosts.etcd.process.send_signal(signal.SIGSTOP)
+    """The store answers nobody until the primary has given up."""
+    scene.hosts.world.freeze()
     _wait_until_nobody_serves(scene)
 
 
 def store_killed(scene: Scene) -> None:
-    """etcd is away until the primary has given up."""
-    scene.hosts.etcd.process.kill()
-    scene.hosts.etcd.process.wait()
+    """The store is away until the primary has given up."""
+    scene.hosts.world.take_away()
     _wait_until_nobody_serves(scene)
 
 
@@ -118,26 +116,20 @@ def _wait_until_nobody_serves(scene: Scene) -> None:
 
 def key_deleted(scene: Scene) -> None:
     """Somebody deletes the key of the lease. Either nsqd may be the next primary."""
-    _operator(scene).delete(_KEY)
+    scene.hosts.world.delete_key()
 
 
 def key_overwritten(scene: Scene) -> None:
-    """Somebody overwrites the key of the lease, with a value that stays or one that a lease ends."""
-    operator = _operator(scene)
-    operator.put(_KEY, "somebody", scene.chance.choice(("0", operator.grant(2))))
+    """Somebody overwrites the key of the lease."""
+    scene.hosts.world.overwrite_key(scene.chance)
 
 
 def lease_revoked(scene: Scene) -> float | None:
     """Somebody revokes the lease; the primary may die too."""
-    operator = _operator(scene)
-    pair = operator.pair(_KEY)
-    if pair is not None and "lease" in pair:
-        operator.revoke(pair["lease"])
+    world = scene.hosts.world
+    assert isinstance(world, EtcdWorld)
+    world.revoke_lease()
     return kill(scene) if scene.chance.random() < 0.3 else None
-
-
-def _operator(scene: Scene) -> EtcdOperator:
-    return EtcdOperator(scene.hosts.etcd.address)
 
 
 # ---- networks

@@ -1,4 +1,4 @@
-"""etcd, nsqlookupd, clients and two nsqds that share a lease, each on a host that can be cut off from the others."""
+"""A lease's store, nsqlookupd, clients and two nsqds that share the lease, each on a host that can be cut off from the others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from tests.standby.lease_worlds import EtcdWorld, LeaseWorld
 from tests.support import ledger_clients
-from tests.support.etcd import Etcd
 from tests.support.ledger import History, lost_so_far
 from tests.support.ledger.serving import Serving
 from tests.support.member import secret_file
@@ -31,7 +32,13 @@ _LOOK_EVERY_S = 0.05
 class Hosts:
     """The hosts `store`, `lookup` and `clients`, and those of the two nsqds. Raises Unavailable."""
 
-    def __init__(self, directory: Path, ttl_s: int, *flags: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        ttl_s: int,
+        *flags: str,
+        make_world: Callable[[Path, Host], LeaseWorld] = EtcdWorld,
+    ) -> None:
         self.network = NamespaceNetwork()
         self.history = History(directory / "history.jsonl")
         self.serving = Serving()
@@ -41,7 +48,7 @@ class Hosts:
         self._mounted: list[Path] = []
         add = self.network.add_host
         self.store, self.lookup, self.client_host = add(), add(), add()
-        self.etcd = Etcd(directory, host=self.store)
+        self.world = make_world(directory, self.store)
         self.lookupd = NsqlookupdProcess(directory / "nsqlookupd.log", host=self.lookup)
         try:
             self._start(directory, ttl_s, flags)
@@ -50,7 +57,6 @@ class Hosts:
             raise
 
     def _start(self, directory: Path, ttl_s: int, flags: tuple[str, ...]) -> None:
-        self.etcd.wait_until_it_answers()
         self.lookupd.start()
         secret = secret_file(directory / "secret")
         for number, name in enumerate("ab"):
@@ -62,7 +68,7 @@ class Hosts:
             self._mounted.append(path)
             nsqd = TapedNsqd(
                 path,
-                f"--lease={self.etcd.url('orders')}",
+                *self.world.flags,
                 f"--lease-ttl={ttl_s}s",
                 "--standby-acks=1",
                 "--standby-timeout=2s",
@@ -160,9 +166,7 @@ class Hosts:
     def repair(self) -> None:
         """Mend networks, disks and processes, and start what has ended."""
         self.network.heal_all()
-        if self.etcd.process.poll() is not None:
-            self.etcd.start()
-        self.etcd.process.send_signal(signal.SIGCONT)
+        self.world.repair()
         for nsqd in self.nsqds:
             nsqd.free_disk()
             nsqd.set_rules()
@@ -186,7 +190,7 @@ class Hosts:
                 if process.is_running:
                     process.signal(signal.SIGCONT)
                 process.destroy()
-            self.etcd.end()
+            self.world.end()
             for path in self._mounted:
                 subprocess.run(["umount", "--lazy", str(path)], check=False)
             self.network.close()

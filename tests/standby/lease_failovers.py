@@ -1,6 +1,7 @@
 """Failovers by a lease, under mixed load: `python -m tests.standby.lease_failovers --count 200`.
 
-Two nsqds share a lease of etcd; see tests/standby/hosts.py, and tests/standby/faults.py for what happens to them. It
+Two nsqds share a lease of etcd, or with `--lease=s3` one in a bucket, of whose requests some may meet a fault; see
+tests/standby/hosts.py, and tests/standby/faults.py for what happens to them. It
 fails if a message that was acknowledged does not arrive, if two nsqds serve in the same epoch, or if one serves after a
 newer one has begun. Root and network namespaces are required.
 """
@@ -24,12 +25,15 @@ import click
 
 from tests.standby.faults import FAULTS, FREEZES, STAYS, Scene
 from tests.standby.hosts import DEADLINE_S, Hosts
+from tests.standby.lease_worlds import BucketWorld, EtcdWorld, LeaseWorld
 from tests.support.ledger import Finding, Kind, Verdict, judge
 from tests.support.ledger.serving import Late, Serving
+from tests.support.network import Host
 from tests.support.nsqd_process import wait_until
 
 _STAYS_BROKEN_S = 2.0
 _TIME = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d+")
+WORLDS: dict[str, type[EtcdWorld | BucketWorld]] = {"etcd": EtcdWorld, "s3": BucketWorld}
 _LATEST_ANSWER_S = 0.2  # from the log line until the client has read the answer
 
 
@@ -154,10 +158,11 @@ def run(
     say: Callable[[str], object],
     *flags: str,
     minutes: float = 0.0,
+    make_world: Callable[[Path, Host], LeaseWorld] = EtcdWorld,
 ) -> Report:
     """Let `count` failovers happen, or as many as fit into `minutes`; return what clients saw."""
     chance = random.Random(seed)
-    hosts = Hosts(directory, ttl_s, *flags)
+    hosts = Hosts(directory, ttl_s, *flags, make_world=make_world)
     report = Report(hosts.serving)
     said: set[str] = set()
     end_s = time.monotonic() + minutes * 60 if minutes else float("inf")
@@ -221,6 +226,18 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
 @click.option(
     "--fault", multiple=True, type=click.Choice(sorted(FAULTS)), help="Only these faults (repeatable)."
 )
+@click.option(
+    "--lease",
+    type=click.Choice(sorted(WORLDS)),
+    default="etcd",
+    show_default=True,
+    help="Store of the lease.",
+)
+@click.option(
+    "--store-faults",
+    default=0.0,
+    help="Part of the requests to the bucket that meet a fault.  [default: none]",
+)
 @click.option("--seed", type=int, help="Seed of the order of faults.  [default: a new one]")
 @click.option(
     "--directory", type=click.Path(path_type=Path), help="Keep data and logs here.  [default: removed]"
@@ -232,6 +249,8 @@ def main(
     minutes: float,
     ttl: int,
     fault: tuple[str, ...],
+    lease: str,
+    store_faults: float,
     seed: int | None,
     directory: Path | None,
     sync_every: int,
@@ -246,17 +265,21 @@ def main(
     def say(line: str) -> None:
         click.echo(f"{time.monotonic() - began_s:6.0f} s  {line}", err=True)
 
+    make_world: Callable[[Path, Host], LeaseWorld] = WORLDS[lease]
+    if store_faults:
+        make_world = partial(BucketWorld, seed=seed, fault_rate=store_faults)
     with tempfile.TemporaryDirectory(prefix="failovers-", ignore_cleanup_errors=True) as temporary:
         report = run(
             directory or Path(temporary),
             count,
             ttl,
-            list(fault or FAULTS),
+            list(fault or sorted(FAULTS.keys() - WORLDS[lease].FOREIGN)),
             seed,
             say,
             f"--sync-every={sync_every}",
             f"--standby-on-timeout={on_timeout}",
             minutes=minutes,
+            make_world=make_world,
         )
     click.echo("\n".join(report.table()))
     violations = report.violations()

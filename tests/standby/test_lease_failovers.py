@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.standby.faults import FAULTS, STAYS
 from tests.standby.lease_failovers import run
+from tests.standby.lease_worlds import BucketWorld, EtcdWorld, LeaseWorld
+from tests.support.network import Host
 from tests.support.tally import Tally
 
 pytestmark = [pytest.mark.ours, pytest.mark.usefixtures("needs_namespaces")]
 
+MakeWorld = Callable[[Path, Host], LeaseWorld]
+
 EACH = 3
 SHORT = ("unheard", "power-cut")
+SHORT_OF_BUCKETS = ("unheard", "key-overwritten")
+# A request has a quarter of it, and meets a proxy and a busy machine.
+BUCKET_TTL_S = 5
+FAULT_RATE = 0.03
 
 
-def fail_over(directory: Path, tally: Tally, count: int, *faults: str) -> None:
-    report = run(directory, count, 2, faults, 0, print, "--sync-every=1")
+def fail_over(
+    directory: Path, tally: Tally, count: int, *faults: str, make_world: MakeWorld = EtcdWorld
+) -> None:
+    ttl_s = 2 if make_world is EtcdWorld else BUCKET_TTL_S
+    report = run(directory, count, ttl_s, faults, 0, print, "--sync-every=1", make_world=make_world)
     verdict = report.verdict
     tally(
         faults=len(report.happened),
@@ -34,6 +47,13 @@ def fail_over(directory: Path, tally: Tally, count: int, *faults: str) -> None:
 @pytest.mark.slow  # it compares moments of two machines
 def test_two_failovers(tmp_path, tally):
     fail_over(tmp_path, tally, len(SHORT), *SHORT)
+
+
+@pytest.mark.slow
+def test_two_failovers_with_a_bucket_that_is_not_reliable(tmp_path, tally):
+    pytest.importorskip("obstore")
+    make_world = partial(BucketWorld, seed=0, fault_rate=FAULT_RATE)
+    fail_over(tmp_path, tally, len(SHORT_OF_BUCKETS), *SHORT_OF_BUCKETS, make_world=make_world)
 
 
 @pytest.mark.slow

@@ -231,12 +231,14 @@ class FaultProxy:
     seen         all requests, in their order
     list_lag_s   a list does not show what was written or deleted through the proxy in this time
     clock_off_s  added to the time in the headers Date and Last-Modified
+    is_away      True while all connections are cut
     """
 
     def __init__(self, server_endpoint: str, host: Host = LOOPBACK) -> None:
         self.seen: list[Seen] = []
         self.list_lag_s = 0.0
         self.clock_off_s = 0.0
+        self.is_away = False
         self.closing = threading.Event()
         self._server_address = urlsplit(server_endpoint).netloc
         self._lock = threading.Lock()
@@ -327,6 +329,8 @@ class FaultProxy:
             fault(exchange)
 
     def _fault_of(self, exchange: Exchange) -> Fault | None:
+        if self.is_away:
+            return cut
         for number, (rule, left) in enumerate(self._rules):
             if exchange.method.startswith(rule.method) and rule.name.search(exchange.name):
                 left[0] -= 1

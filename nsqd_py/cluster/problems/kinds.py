@@ -47,7 +47,7 @@ KINDS = {
     "lease_store": ProblemKind(
         ERROR,
         "lease",
-        "Bring back etcd, or the network to it: an nsqd that cannot renew its lease ends serving.",
+        "Bring back etcd or the bucket, or the network to it: an nsqd that cannot renew its lease ends serving.",
     ),
     "no_lookup": ProblemKind(
         ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."

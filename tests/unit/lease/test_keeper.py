@@ -23,7 +23,8 @@ class Store:
     Without an owner, the last one has released the lease.
     """
 
-    key = "nsqd-py/orders"
+    key = title = note_title = "nsqd-py/orders"
+    delete_command = "etcdctl del nsqd-py/orders"
 
     def __init__(self) -> None:
         self.owner = ""

@@ -1,4 +1,4 @@
-"""Objects by name: the seven calls that a store needs, their errors, and `open_objects`.
+"""The seven calls of objects by name, and their errors.
 
 `CloudObjects` has them in a bucket, `DirectoryObjects` in a directory. They block: nsqd calls them in a thread.
 
@@ -11,13 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from nsqd_py.errors import NsqdError
-
-SCHEMES = ("s3", "gs", "az", "file", "memory")
-# Time that one request may take, with its repetitions.
-TIMEOUT_S = 30.0
 
 # Identifies one content of an object. Some stores compute it from the content: who swaps must never write a content again.
 Version = Any
@@ -50,7 +45,15 @@ class Listed(NamedTuple):
     size_bytes: int
 
 
-class Objects(Protocol):
+class ReadableObjects(Protocol):
+    """The objects below one prefix, for who reads a store in place. See `Objects`."""
+
+    def get(self, name: str) -> tuple[bytes, Version]:
+        """Return the content and its version. Raises Missing."""
+        ...
+
+
+class Objects(ReadableObjects, Protocol):
     """The objects below one prefix. Names are paths of `/` and characters that need no quoting.
 
     All calls raise StoreError and StoreRefused. They may be called from several threads at once.
@@ -58,10 +61,6 @@ class Objects(Protocol):
 
     def create(self, name: str, data: bytes) -> Version:
         """Write a new object and return its version. Raises Exists, also if an earlier attempt of this call has written it."""
-        ...
-
-    def get(self, name: str) -> tuple[bytes, Version]:
-        """Return the content and its version. Raises Missing."""
         ...
 
     def get_range(self, name: str, start: int, end: int) -> bytes:
@@ -86,39 +85,3 @@ class Objects(Protocol):
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield the objects below `prefix/` in any order; new ones may be missing."""
         ...
-
-
-def open_objects(url: str, endpoint: str = "", timeout_s: float = TIMEOUT_S) -> Objects:
-    """Return the objects at `s3://bucket/prefix`, `gs://…`, `az://container/…`, `file:///directory` or `memory://`.
-
-    Nothing is asked yet. Call it after any fork. Credentials are those of the environment, as the clouds' own tools use them.
-    endpoint   URL of another server of the same protocol
-    Raises ValueError if the URL has no such form, and StoreRefused if the client cannot be made.
-    """
-    scheme, host, prefix = parse_store_url(url)
-    if scheme == "file":
-        from nsqd_py.store.directory import DirectoryObjects
-
-        return DirectoryObjects(Path(prefix))
-    from nsqd_py.store.cloud import open_cloud
-
-    return open_cloud(scheme, host, prefix, endpoint, timeout_s)
-
-
-def parse_store_url(url: str) -> tuple[str, str, str]:
-    """Return the scheme, the bucket or container, and the prefix in it, or the directory. Raises ValueError."""
-    scheme, host, path, query, fragment = urlsplit(url)
-    if scheme not in SCHEMES:
-        raise ValueError("must be s3://bucket/prefix, gs://…, az://container/prefix or file:///directory")
-    if query or fragment or "@" in host:
-        raise ValueError("must have no user, ? or #")
-    if scheme == "file":
-        if host or not path.strip("/"):
-            raise ValueError("must name a directory by its absolute path: file:///directory")
-        return scheme, "", path
-    if not host and scheme != "memory":
-        raise ValueError(f"must name a bucket: {scheme}://bucket/prefix")
-    prefix = path.strip("/")
-    if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
-        raise ValueError("must have no empty part, . or .. in its path")
-    return scheme, host, prefix

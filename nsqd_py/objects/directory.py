@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, open_directory, open_file, read_bytes
-from nsqd_py.store.objects import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
 
 _PIECE_BYTES = 1024 * 1024
 # Files that begin so are no objects: they are being written.

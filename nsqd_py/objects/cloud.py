@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from nsqd_py.errors import missing_package
+from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.runtime.private_files import open_file
-from nsqd_py.store.objects import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
 
 # Repetitions of a request that failed. The callers repeat everything else.
 _MOST_RETRIES = 2
@@ -60,13 +60,15 @@ def open_cloud(scheme: str, bucket: str, prefix: str, endpoint: str, timeout_s: 
             "backoff": {"init_backoff": _FIRST_PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
         },
     }
+    make, endpoint_name = {
+        "s3": (store.S3Store, "endpoint"),
+        "gs": (store.GCSStore, "base_url"),
+        "az": (store.AzureStore, "endpoint"),
+    }[scheme]
+    if endpoint:
+        common[endpoint_name] = endpoint
     try:
-        if scheme == "s3":
-            made: Any = store.S3Store(bucket, endpoint=endpoint or None, **common)
-        elif scheme == "gs":
-            made = store.GCSStore(bucket, config={"base_url": endpoint} if endpoint else None, **common)
-        else:
-            made = store.AzureStore(bucket, endpoint=endpoint or None, **common)
+        made = make(bucket, **common)
     except (exceptions.BaseError, ValueError) as error:
         raise StoreRefused(f"{text}: {_sentence(error)}") from error
     return CloudObjects(made, text)
@@ -201,7 +203,8 @@ def _translated(name: str) -> Iterator[None]:
         raise Missing(f"{name} is missing") from None
     except exceptions.AlreadyExistsError:
         raise Exists(f"{name} exists already") from None
-    except exceptions.PreconditionError:
+    except exceptions.PreconditionError as error:
+        _check_bucket(name, error)
         raise Changed(f"{name} was replaced") from None
     except refusals as error:
         raise StoreRefused(f"{name}: {_sentence(error)}") from error

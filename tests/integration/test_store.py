@@ -1,0 +1,324 @@
+"""An nsqd with a store: its machine, its disk or the store is lost, and nothing that was acknowledged is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE
+from tests.support.bucket_faults import FaultProxy, refused
+from tests.support.buckets import Bucket, MotoServer, moto
+from tests.support.harm import flip
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_processes import consume_all
+from tests.support.wire import pub
+
+pytestmark = pytest.mark.ours
+
+DEADLINE_S = 60.0
+ACKS = "--store-acks=1"
+
+Machine = Callable[..., NsqdProcess]
+
+
+class StoreNsqd(NsqdProcess):
+    """obstore has threads, so that it must not be forked."""
+
+    is_executed = True
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """The URL of a store in a directory."""
+    return f"file://{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, store: str) -> Iterator[Machine]:
+    """`machine(name, *flags)` is an nsqd with the store; it is not started."""
+    made: list[NsqdProcess] = []
+
+    def make(name: str, *flags: str, url: str = store) -> NsqdProcess:
+        made.append(StoreNsqd(tmp_path / name, f"--store={url}", "--store-interval=100ms", *flags))
+        return made[-1]
+
+    yield make
+    for nsqd in made:
+        nsqd.destroy()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    with moto(tmp_path_factory.mktemp("moto")) as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    made = server.make_bucket()
+    for name, value in made.environment().items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+def wait_until_stored(nsqd: NsqdProcess) -> None:
+    """Return when the store has everything that there is, with the journals."""
+    time.sleep(0.2)  # the journals are written every 50 ms
+    wait_until(lambda: statistics(nsqd)["lag_ms"] == 0 and statistics(nsqd)["state"] == "storing", DEADLINE_S)
+
+
+def statistics(nsqd: NsqdProcess) -> dict:
+    found: dict = nsqd.stats()["store"]
+    return found
+
+
+def lose(nsqd: NsqdProcess) -> None:
+    """The machine burns, with its disk."""
+    nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+
+
+def test_everything_comes_back_on_another_machine(machine, store):
+    """Channels at their positions, deferred messages, pauses; log files in the store as objects, and in rounds only."""
+    nsqd = machine("a", ACKS, "--max-bytes-per-file=1500000").start()
+    nsqd.create("orders", "fast", "slow")
+    nsqd.create("paused", "c")
+    nsqd.post("/topic/pause?topic=paused")
+    bodies = [b"%04d" % number + os.urandom(10_000) for number in range(400)]
+    nsqd.publish("orders", bodies, batch=20)
+    nsqd.dpub("orders", 3_600_000, b"deferred")
+    nsqd.mpub("paused", [b"held"])
+    nsqd.mpub("lone", [b"without a channel"])
+    assert len(consume_all(nsqd, "orders", "fast")) == 400
+    wait_until_stored(nsqd)
+    lose(nsqd)
+
+    again = machine("b", f"--restore-from={store}").start()
+    assert sorted(consume_all(again, "orders", "slow")) == bodies
+    assert again.channel_stats("orders", "slow")["deferred_count"] == 1
+    assert again.channel_stats("orders", "fast")["depth"] == 0
+    assert again.topic_stats("paused")["paused"]
+    again.create("lone", "first")
+    assert consume_all(again, "lone", "first") == [b"without a channel"]
+    assert " is gone" not in again.log_text()
+    assert statistics(again)["epoch"] == 2
+
+
+def test_a_message_that_was_acknowledged_a_moment_ago_is_there(machine, store):
+    nsqd = machine("a", ACKS, "--store-interval=1h").start()
+    nsqd.create("t", "c")
+    for round_number in range(3):
+        nsqd.pub("t", b"%d" % round_number)
+    lose(nsqd)
+    again = machine("b", f"--restore-from={store}").start()
+    again.create("t", "c")  # its creation needed no answer of the store
+    assert len(consume_all(again, "t", "c")) == 3
+
+
+def test_the_same_command_serves_an_empty_disk_and_its_own(machine, store):
+    flags = (ACKS, f"--restore-from={store}")
+    first = machine("a", ACKS).start()
+    first.create("t", "c")
+    first.pub("t", b"1")
+    lose(first)
+    nsqd = machine("b", *flags).start()
+    nsqd.pub("t", b"2")
+    nsqd.restart(clean=False)
+    assert sorted(consume_all(nsqd, "t", "c")) == [b"1", b"2"]
+
+
+def test_a_stop_puts_what_was_finished_last(machine, store, tmp_path):
+    nsqd = machine("a", "--store-interval=1h").start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"finished", b"not finished")
+    with nsqd.consumer("t", "c", 1) as client:
+        client.fin(client.message())
+        client.message()
+        assert nsqd.stop() == 0
+    head = json.loads((tmp_path / "store/head.json").read_text())
+    assert head["closed"]
+    shutil.rmtree(nsqd.data_path)
+    again = machine("b", f"--restore-from={store}").start()
+    assert consume_all(again, "t", "c") == [b"not finished"]
+    assert not json.loads((tmp_path / "store/head.json").read_text())["closed"]
+
+
+# ---- who may use a store
+
+
+def test_the_store_of_another_nsqd_is_refused(machine, store):
+    nsqd = machine("a").start()
+    nsqd.create("t", "c")
+    errors = machine("b").fails_to_start()
+    assert f"the store {store} has the messages of 127.0.0.1:" in errors
+    assert f"--restore-from={store}" in errors
+    assert nsqd.is_healthy()
+
+
+def test_an_nsqd_whose_store_was_taken_over_does_not_start_again(machine, store):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    nsqd.kill()
+    again = machine("b", f"--restore-from={store}").start()
+    assert "has the messages of" in nsqd.fails_to_start()
+    assert consume_all(again, "t", "c") == [b"1"]
+
+
+def test_a_running_nsqd_ends_when_another_one_takes_over(machine, store):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    again = machine("b", ACKS, f"--restore-from={store}").start()
+    with nsqd.connect() as client:
+        client.send(pub("t", b"2"))
+        assert nsqd.wait(DEADLINE_S) == 1
+        assert not [frame for frame in client.rest() if frame.data == b"OK"]
+    assert re.search(r"belongs to 127\.0\.0\.1:\d+ since its epoch 2", nsqd.log_text())
+    assert consume_all(again, "t", "c") == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(None, "there is nothing to restore"), ("t.00000000000000000000.log", "is not empty, and was in no store")],
+)
+def test_what_cannot_be_restored(machine, store, content, complaint):
+    nsqd = machine("a", f"--restore-from={store}")
+    nsqd.data_path.mkdir()
+    if content is not None:
+        (nsqd.data_path / content).touch()
+    assert complaint in nsqd.fails_to_start()
+
+
+def test_a_restoration_that_was_interrupted_begins_again(machine, store):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    lose(nsqd)
+    again = machine("b", f"--restore-from={store}")
+    again.data_path.mkdir()
+    (again.data_path / BACKUP_FILE).touch()
+    (again.data_path / "t:c.cursor").write_bytes(b"half of it")
+    assert "was not restored completely" in StoreNsqd(again.data_path, f"--store={store}").fails_to_start()
+    again.start()
+    assert consume_all(again, "t", "c") == [b"1"]
+
+
+def test_a_damaged_round_is_named_and_set_aside(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    wait_until_stored(nsqd)
+    nsqd.kill()
+    newest = max((tmp_path / "store/rounds").iterdir())
+    flip(newest, 60)
+    nsqd.start()
+    assert f"rounds/{newest.name} is damaged: its checksum is wrong; set aside" in nsqd.log_text()
+    assert list((tmp_path / "store/aside").rglob(f"{newest.name}-*"))
+    assert consume_all(nsqd, "t", "c") == [b"1"]
+
+
+# ---- a disk that lost something
+
+
+def test_what_a_power_cut_took_comes_back_from_the_store(machine):
+    nsqd = machine("a", ACKS, "--max-bytes-per-file=20000").start()
+    nsqd.create("t", "c")
+    nsqd.publish("t", [b"%03d" % number + bytes(900) for number in range(100)], batch=10)
+    nsqd.create("new", "c")
+    nsqd.pub("new", b"of a new topic")
+    wait_until_stored(nsqd)
+    nsqd.kill()
+    logs = sorted(nsqd.data_path.glob("t.*.log"))
+    assert len(logs) > 3
+    logs[-1].unlink()
+    os.truncate(logs[-2], 5000)
+    for path in (*nsqd.data_path.glob("new*"), nsqd.data_path / CLOCK_FILE):  # of another boot
+        path.unlink()
+    nsqd.start()
+    assert len(consume_all(nsqd, "t", "c")) == 100
+    assert consume_all(nsqd, "new", "c") == [b"of a new topic"]
+    assert "came back from the store" in nsqd.log_text()
+
+
+def test_damaged_bytes_are_repaired_from_the_store(machine):
+    """In a file that is an object of the store, and in one that is only in rounds."""
+    nsqd = machine("a", ACKS, "--max-bytes-per-file=1500000", "--mem-queue-size=1").start()
+    nsqd.create("t", "c")
+    nsqd.create("small", "c")
+    bodies = [b"%03d" % number + bytes(10_000) for number in range(300)]
+    nsqd.publish("t", bodies, batch=10)
+    nsqd.publish("small", bodies[:20], batch=1)
+    wait_until_stored(nsqd)
+    nsqd.restart(clean=False)  # nothing is in memory
+    wait_until_stored(nsqd)
+    for log in sorted(nsqd.data_path.glob("*.log")):
+        flip(log, 15_000, 95_000)
+    assert sorted(consume_all(nsqd, "t", "c")) == bodies
+    assert sorted(consume_all(nsqd, "small", "c")) == bodies[:20]
+
+
+# ---- a store that is away
+
+
+def test_a_store_that_is_away_stops_nothing_but_what_waits_for_it(machine, bucket, monkeypatch):
+    monkeypatch.setattr("tests.support.bucket_faults._HANGS_S", 1.0)
+    with FaultProxy(bucket.endpoint) as proxy:
+        endpoint = f"--store-endpoint={proxy.endpoint}"
+        nsqd = machine("a", endpoint, url=bucket.url("s")).start()
+        nsqd.create("t", "c")
+        nsqd.pub("t", b"before")
+        wait_until_stored(nsqd)
+        proxy.at_random(1, 1.0, (refused(503),))
+        nsqd.publish("t", [b"%d" % number for number in range(100)])
+        wait_until(lambda: statistics(nsqd)["state"] == "away", DEADLINE_S)
+        wait_until(lambda: b"takes nothing" in nsqd.http("GET", "/ping").body, DEADLINE_S, "a notice")
+        assert nsqd.http("GET", "/ping").status == 200
+        assert statistics(nsqd)["lag_messages"] == 100
+        assert statistics(nsqd)["error"]
+        proxy.stop_faults()
+        wait_until_stored(nsqd)
+    text = nsqd.log_text()
+    assert text.count("takes nothing") == 1
+    assert text.count("answers again, after") == 1
+    lose(nsqd)
+    again = machine("b", f"--restore-from={bucket.url('s')}", url=bucket.url("s")).start()
+    assert len(consume_all(again, "t", "c")) == 101
+
+
+def test_publishers_that_wait_for_a_store_that_is_away_get_an_error(machine, bucket):
+    with FaultProxy(bucket.endpoint) as proxy:
+        flags = (ACKS, "--store-timeout=300ms", f"--store-endpoint={proxy.endpoint}")
+        nsqd = machine("a", *flags, url=bucket.url("s")).start()
+        nsqd.create("t", "c")
+        nsqd.pub("t", b"before")
+        proxy.at_random(1, 1.0, (refused(503),))
+        with nsqd.connect() as client:
+            answer = client.ask(pub("t", b"x")).data
+            assert answer.startswith(b"E_PUB_FAILED PUB failed"), answer
+            assert b"--store-timeout" in answer
+        proxy.stop_faults()
+        nsqd.pub("t", b"after")
+
+
+def test_a_store_that_does_not_answer_at_the_start_is_waited_for(machine, bucket):
+    with FaultProxy(bucket.endpoint) as proxy:
+        proxy.at_random(1, 1.0, (refused(503),))
+        nsqd = machine("a", f"--store-endpoint={proxy.endpoint}", url=bucket.url("s"))
+        nsqd.launch()
+        wait_until(lambda: "does not answer" in nsqd.log_text(), DEADLINE_S)
+        proxy.stop_faults()
+        nsqd.wait_until_it_listens()
+
+
+def test_a_bucket_that_does_not_exist_is_refused(machine, bucket):
+    errors = machine("a", url="s3://no-such-bucket-anywhere/x").fails_to_start()
+    assert "cannot be claimed" in errors
+    assert errors.count("Traceback") == 0

@@ -1,0 +1,445 @@
+"""Claims and owners over objects in a directory, whose answers may be lost; the model has the schedules of several of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py.errors import StartError
+from nsqd_py.feed.pieces import Write
+from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused
+from nsqd_py.objects.opening import open_objects
+from nsqd_py.store import rounds
+from nsqd_py.store.image import StoreReader, read_head
+from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name
+from nsqd_py.store.ownership import CLAIMS_FILE, KEEP_NS, Claims, Owner, Superseded, claim
+
+CURSOR = "t:c.cursor"
+FILE = StoredFile("t", 0, 5, 3, 1, True, 50, 1, 50, 1, 2, 1)
+
+
+@dataclass
+class FaultyObjects(Objects):
+    """Objects whose next calls fail: `lost` has the names of calls that happen without an answer, `failed` of others.
+
+    conflicts  number of creates that are refused although there is no such object
+    """
+
+    objects: Objects
+    lost: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    conflicts: int = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        own = object.__getattribute__
+        if name in ("objects", "lost", "failed", "calls", "conflicts") or name.startswith("__"):
+            return own(self, name)
+        return lambda *arguments: own(self, "_call")(name, *arguments)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self.calls.append(name)
+        if name == "create" and self.conflicts:
+            self.conflicts -= 1
+            raise Exists(f"{arguments[0]} exists already")
+        if name in self.failed:
+            self.failed.remove(name)
+            raise StoreError("no answer")
+        result = getattr(self.objects, name)(*arguments)
+        if name in self.lost:
+            self.lost.remove(name)
+            raise StoreError("the answer was lost")
+        return result
+
+
+@dataclass
+class World:
+    """A store, and the data paths of nsqds."""
+
+    path: Path
+    now_ns: int = 1
+
+    def __post_init__(self) -> None:
+        self.objects = FaultyObjects(open_objects(f"file://{self.path}/store"))
+
+    def claims(self, name: str = "data") -> Claims:
+        (self.path / name).mkdir(exist_ok=True)
+        return Claims(self.path / name)
+
+    def claim(self, name: str = "data", on_damage: Callable[[BadObject], None] | None = None) -> Owner:
+        return claim(
+            self.objects,
+            f"{name}:4150",
+            self.claims(name),
+            lambda _: None,
+            on_damage,
+            clock=lambda: self.now_ns,
+        )
+
+    def state(self) -> bytes:
+        reader = StoreReader(self.objects)
+        reader.refresh()
+        return bytes(reader.image.small.get(CURSOR, b""))
+
+    def names(self, prefix: str) -> list[str]:
+        return sorted(listed.name for listed in self.objects.list(prefix))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def wrote(content: bytes, offset: int = 0) -> bytes:
+    return rounds.piece_frame(Write(CURSOR, offset, content))
+
+
+# ---- claims
+
+
+def test_the_first_claim_makes_the_store(world: World) -> None:
+    owner = world.claim()
+    head = read_head(world.objects)
+    assert head == owner.head
+    assert head is not None and (head.epoch, head.node, head.base) == (1, "data:4150", 0)
+    assert world.claims().is_mine(head)
+    assert world.names("probe") == []
+    assert world.names("rounds") == [round_name(1)]
+
+
+def test_a_claim_finds_what_was_added(world: World) -> None:
+    before = world.claim()
+    assert before.append(wrote(b"base"), is_mark=True, is_base=True) == 2
+    before.move_head()
+    before.append(wrote(b"!", 4), is_mark=True)
+    after = world.claim()
+    assert after.epoch == 2
+    assert after.image is not None and after.image.small == {CURSOR: b"base!"}
+    assert after.next_number == 5
+
+
+def test_a_base_that_the_head_does_not_name_is_found(world: World) -> None:
+    before = world.claim()
+    before.append(wrote(b"base"), is_mark=True, is_base=True)
+    after = world.claim()
+    assert after.is_head_behind
+    after.move_head()
+    assert after.head.base == 2
+
+
+def test_another_data_path_is_told_from_the_own_one(world: World) -> None:
+    world.claim("a")
+    head = read_head(world.objects)
+    assert head is not None
+    assert world.claims("a").is_mine(head)
+    assert not world.claims("b").is_mine(head)
+    world.claim("b")
+    head = read_head(world.objects)
+    assert head is not None
+    assert not world.claims("a").is_mine(head)
+
+
+def test_a_claim_that_may_not_be_made_changes_nothing(world: World) -> None:
+    before = world.claim("a").head
+
+    def check(head: Head | None) -> None:
+        assert head == before
+        raise StartError("another nsqd owns it")
+
+    with pytest.raises(StartError):
+        claim(world.objects, "b:4150", world.claims("b"), check)
+    assert read_head(world.objects) == before
+    assert world.claims("b").writers == []
+
+
+@pytest.mark.parametrize("fault", ["lost", "failed"])
+def test_after_a_claim_without_an_answer_the_data_path_owns_the_store(world: World, fault: str) -> None:
+    """A crash between the note in the data path and the answer must not lock it out."""
+    world.claim()
+    # The third swap is that of the head, after two that try the conditions.
+    original = world.objects.objects.swap
+    count = 0
+
+    def swap(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 3 and fault == "failed":
+            raise StoreError("no answer")
+        result = original(*arguments)
+        if count == 3:
+            raise StoreError("the answer was lost")
+        return result
+
+    world.objects.objects.swap = swap  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        world.claim()
+    head = read_head(world.objects)
+    assert head is not None
+    assert head.epoch == (2 if fault == "lost" else 1)
+    assert world.claims().is_mine(head)
+    assert world.claim().epoch == head.epoch + 1
+    assert len(world.claims().writers) == 1, "earlier claims are forgotten"
+
+
+def test_a_damaged_file_of_claims_has_none(world: World, tmp_path: Path) -> None:
+    world.claim()
+    path = tmp_path / "data" / CLAIMS_FILE
+    path.write_bytes(path.read_bytes().replace(b"w", b"v", 1))
+    assert world.claims().writers == []
+
+
+class WithoutConditions(Objects):
+    """A server that ignores the conditions of one kind of write."""
+
+    def __init__(self, objects: Objects, call: str) -> None:
+        self._objects = objects
+        self._ignored = call
+        for name in ("get", "get_range", "put_file", "delete", "list"):
+            setattr(self, name, getattr(objects, name))
+
+    def create(self, name: str, data: bytes) -> Any:
+        if self._ignored == "create":
+            self._objects.delete([name])
+        return self._objects.create(name, data)
+
+    def swap(self, name: str, data: bytes, version: Any) -> Any:
+        if self._ignored == "swap":
+            _, version = self._objects.get(name)
+        return self._objects.swap(name, data, version)
+
+
+@pytest.mark.parametrize("call", ["create", "swap"])
+def test_a_store_without_conditional_writes_is_refused(world: World, call: str) -> None:
+    objects = WithoutConditions(world.objects, call)
+    with pytest.raises(StoreRefused, match="has no conditional writes"):
+        claim(objects, "a:4150", world.claims(), lambda _: None)
+    assert read_head(world.objects) is None
+
+
+def test_a_conflict_is_no_proof_that_an_object_exists(world: World) -> None:
+    """S3 answers 409 to a create that races another request, which obstore reports as 412."""
+    world.objects.conflicts = 1
+    with pytest.raises(StoreError, match="probe/.* could not be created: probe/"):
+        world.claim()
+    assert world.claim().epoch == 1
+
+
+# ---- rounds
+
+
+@pytest.mark.parametrize("fault", ["lost", "failed"])
+def test_a_round_without_an_answer_is_settled(world: World, fault: str) -> None:
+    owner = world.claim()
+    if fault == "lost":
+        world.objects.lost.append("create")
+        owner.append(wrote(b"a"), is_mark=True)  # it meets itself
+        assert owner.is_settled
+    else:
+        world.objects.failed.append("create")
+        with pytest.raises(StoreError, match="rounds/0000000000000002 could not be created: no answer"):
+            owner.append(wrote(b"a"), is_mark=True)
+        assert not owner.is_settled
+        with pytest.raises(ValueError, match="rounds/0000000000000002 is not settled"):
+            owner.append(wrote(b"b"), is_mark=True)
+        owner.settle()
+    assert owner.append(wrote(b"b", 1), is_mark=True) == 3
+    assert world.state() == b"ab"
+
+
+def test_a_round_is_not_settled_while_the_store_does_not_answer(world: World) -> None:
+    owner = world.claim()
+    world.objects.lost.append("create")
+    world.objects.failed.append("get")
+    with pytest.raises(StoreError):
+        owner.append(wrote(b"a"), is_mark=True)
+    assert not owner.is_settled
+    owner.settle()
+    assert owner.is_settled
+    owner.settle()
+    assert owner.next_number == 3
+
+
+def test_an_owner_that_was_superseded_adds_nothing(world: World) -> None:
+    before = world.claim("a")
+    before.append(wrote(b"a"), is_mark=True)
+    world.claim("b")
+    for act in (lambda: before.append(wrote(b"b", 1), is_mark=True), before.settle, before.check):
+        with pytest.raises(Superseded, match="belongs to b:4150 since its epoch 2") as superseded:
+            act()
+        assert superseded.value.head.node == "b:4150"
+    assert world.state() == b"a"
+
+
+def test_an_owner_that_was_superseded_moves_no_head(world: World) -> None:
+    before = world.claim("a")
+    before.append(wrote(b"a"), is_mark=True, is_base=True)
+    after = world.claim("b")
+    for act in (before.move_head, before.close):
+        with pytest.raises(Superseded):
+            act()
+    assert read_head(world.objects) == after.head
+
+
+def test_a_foreign_object_in_the_place_of_a_round(world: World) -> None:
+    owner = world.claim()
+    world.objects.create(round_name(2), b"<html>")
+    with pytest.raises(
+        BadObject, match="rounds/0000000000000002 is not the round that this nsqd has written"
+    ):
+        owner.append(wrote(b"a"), is_mark=True)
+
+
+# ---- the head
+
+
+@pytest.mark.parametrize("fault", ["lost", "failed"])
+def test_the_head_moves_once(world: World, fault: str) -> None:
+    owner = world.claim()
+    owner.append(wrote(b"a"), is_mark=False, is_base=True)
+    assert not owner.is_head_behind
+    owner.move_head()
+    assert owner.head.base == 0
+    owner.append(wrote(b"b", 1), is_mark=True)
+    assert owner.is_head_behind
+    getattr(world.objects, fault).append("swap")
+    if fault == "failed":
+        with pytest.raises(StoreError, match="head.json could not be moved: no answer"):
+            owner.move_head()
+        assert owner.is_head_behind
+    owner.move_head()
+    assert not owner.is_head_behind
+    assert read_head(world.objects) == owner.head
+    assert owner.head.base == 2
+
+
+def test_a_head_that_was_deleted(world: World) -> None:
+    owner = world.claim()
+    world.objects.delete([HEAD_NAME])
+    for act in (owner.check, owner.close):
+        with pytest.raises(BadObject, match="head.json is missing in .*: it was deleted"):
+            act()
+
+
+def test_the_head_says_that_the_writer_has_stopped(world: World) -> None:
+    owner = world.claim()
+    owner.close()
+    owner.close()
+    head = read_head(world.objects)
+    assert head is not None and head.closed
+    assert not world.claim().head.closed
+
+
+# ---- damage
+
+
+def damaged_store(world: World) -> None:
+    """Make the second of three rounds after a base unreadable."""
+    owner = world.claim()
+    owner.append(wrote(b"a"), is_mark=True, is_base=True)
+    owner.move_head()
+    for index in range(1, 4):
+        owner.append(wrote(b"a", index), is_mark=True)
+    world.objects.delete([round_name(4)])
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_damaged_or_missing_round_is_named(world: World, is_there: bool) -> None:
+    damaged_store(world)
+    if is_there:
+        world.objects.create(round_name(4), b"<html>")
+    sentence = "rounds/0000000000000004 is " + ("damaged: it has only 6 bytes" if is_there else "missing")
+    with pytest.raises(BadObject, match=sentence):
+        world.claim()
+    with pytest.raises(BadObject, match=sentence):
+        world.claim()
+    found: list[str] = []
+    owner = world.claim(on_damage=lambda error: found.append(str(error)))
+    assert len(found) == 1 and found[0].startswith(sentence)
+    assert owner.image is not None and owner.image.small == {CURSOR: b"aa"}
+    assert owner.next_number == 7
+    aside = world.names("aside")
+    assert [world.objects.get(name)[0] for name in aside] == [b"<html>"] * is_there
+    owner.append(wrote(b"new"), is_mark=True, is_base=True)
+    owner.move_head()
+    assert world.state() == b"new"
+    assert world.claim().epoch == owner.epoch + 1
+
+
+def test_the_base_is_missing(world: World) -> None:
+    damaged_store(world)
+    world.objects.delete([round_name(number) for number in range(2, 6)])
+    with pytest.raises(BadObject, match="rounds/0000000000000002 is missing"):
+        world.claim()
+
+
+def test_a_head_that_is_damaged(world: World) -> None:
+    world.claim()
+    world.objects.delete([HEAD_NAME])
+    world.objects.create(HEAD_NAME, json.dumps({"format": 1}).encode())
+    with pytest.raises(BadObject, match="head.json is damaged or foreign"):
+        world.claim()
+
+
+# ---- what is deleted
+
+
+def test_rounds_below_the_base_are_deleted_an_hour_later_but_takeovers_stay(world: World) -> None:
+    owner = world.claim()
+    owner.append(wrote(b"a"), is_mark=True)
+    owner.append(wrote(b"b"), is_mark=True, is_base=True)
+    owner.append(wrote(b"c", 1), is_mark=True)
+    world.now_ns += 2 * KEEP_NS
+    assert owner.collect() == 0, "the head does not name the base yet"
+    owner.move_head()
+    assert owner.collect() == 0
+    world.now_ns += KEEP_NS
+    world.objects.failed.append("delete")
+    with pytest.raises(StoreError):
+        owner.collect()
+    assert owner.collect() == 1
+    assert world.names("rounds") == [round_name(number) for number in (1, 3, 4)]
+    assert owner.collect() == 0
+    assert world.state() == b"bc"
+
+
+def test_files_are_deleted_an_hour_after_they_were_dropped(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"log")
+    owner = world.claim()
+    world.objects.put_file(FILE.name, path, 3)
+    owner.append(rounds.files_frame([FILE]) + wrote(b"a"), is_mark=True)
+    owner.append(rounds.files_frame(removed=[FILE.name]), is_mark=True)
+    owner.drop_files([FILE.name])
+    owner.collect()
+    assert world.names("files") == [FILE.name]
+    world.now_ns += KEEP_NS
+    owner.collect()
+    assert world.names("files") == []
+
+
+def test_files_of_earlier_writers_that_are_in_no_state_are_deleted(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"log")
+    first = world.claim()
+    orphan, own = FILE._replace(salt=6), FILE._replace(epoch=2)
+    for file in (FILE, orphan, own):
+        world.objects.put_file(file.name, path, 3)
+    first.append(rounds.files_frame([FILE]), is_mark=True)
+    second = world.claim()
+    world.now_ns += KEEP_NS
+    assert second.collect() == 1
+    assert world.names("files") == sorted([FILE.name, own.name])
+    with pytest.raises(Missing):
+        world.objects.get(orphan.name)
+
+
+def test_errors_are_not_taken_for_each_other() -> None:
+    kinds = (StoreError, StoreRefused, Exists, Missing, Changed, BadObject)
+    assert [
+        (one, other) for one in kinds for other in kinds if one is not other and issubclass(one, other)
+    ] == []
