@@ -187,7 +187,10 @@ def test_a_running_nsqd_ends_when_another_one_takes_over(machine, store):
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [(None, "there is nothing to restore"), ("t.00000000000000000000.log", "is not empty, and was in no store")],
+    [
+        (None, "there is nothing to restore"),
+        ("t.00000000000000000000.log", "is not empty, and was in no store"),
+    ],
 )
 def test_what_cannot_be_restored(machine, store, content, complaint):
     nsqd = machine("a", f"--restore-from={store}")
