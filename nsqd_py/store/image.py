@@ -155,7 +155,7 @@ class StoreImage:
     def apply(self, obj: RoundObject) -> None:
         """Apply the next round. Raises BadObject; what comes after such a round counts only from the next base on."""
         self._check(obj)
-        messages = list(obj.messages())
+        messages = list(obj.content())
         self.next_number += 1
         self.epoch = obj.epoch
         self._writer = obj.writer
