@@ -56,7 +56,7 @@ CLOCK_FILE = "nsqd.clock"
 STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copies.copy`
 MEMBER_FILE = "nsqd.member"  # the random id of a data path, which is not copied
 STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.repairs.give_back`
-BACKUP_FILE = "nsqd.backup"  # see `nsqd_py.standby.backup`
+BACKUP_FILE = "nsqd.backup"  # in a data path that is not restored completely, see `nsqd_py.store.restore`
 
 FORMAT = 1  # of `nsqd.dat`
 _RETRY_NS = 5_000_000_000  # after a failed write of `nsqd.dat`

@@ -78,11 +78,12 @@ class BackupOptions(Options, title="Backup"):
     """The settings of --backup-to and --restore-from."""
 
     backup_to: str = string(
-        "Copy all messages of the running nsqd at --standby-of to this new directory, and exit with 0 if the backup is "
-        "complete. That nsqd needs --accept-standbys; the secret file and the TLS flags are those of a standby.",
+        "Copy all messages of the running nsqd at --standby-of to this new directory or bucket (s3://bucket/name), and exit "
+        "with 0 if the backup is complete. That nsqd needs --accept-standbys; the secret file and the TLS flags are those of a standby.",
         config_key="",
     )
     restore_from: str = string(
-        "Write the messages of this backup, a directory, to --data-path, a new or empty directory, and exit.",
+        "Write the messages of this backup or store, a directory or a URL, to --data-path, a new or empty directory, and exit. "
+        "With the same URL in --store: restore an empty --data-path, and serve.",
         config_key="",
     )

@@ -123,6 +123,19 @@ WORK: dict[Place, Work] = {
     # ---- the store
     Place("nsqd_py.store.image", "read_rounds", "ThreadPoolExecutor(_MOST_REQUESTS)"): Work(why=POOL),
     Place("nsqd_py.store.image", "read_rounds", "_get_or_none"): Work(OBJECTS),
+    Place("nsqd_py.store.files", "StoredFiles.offer", "ends"): Work(("nsqd_py.diskqueue.files:LogFile.path",)),
+    Place("nsqd_py.store.history", "StoreHistory.__init__", "DiskThreads(_MOST_THREADS)"): Work(why=POOL),
+    Place("nsqd_py.store.part", "StorePart._close_head", "self._owner.close"): Work(
+        ("nsqd_py.store:Owner", *OBJECTS)
+    ),
+    Place("nsqd_py.store.repairing", "StoreCopies._source_of", "read"): Work(OBJECTS),
+    Place("nsqd_py.store.repairing", "_StoredCopy.fetch_bytes", "fetch"): Work(OBJECTS),
+    Place("nsqd_py.store.restore", "Restoration.fetch", "ThreadPoolExecutor(_AT_ONCE)"): Work(why=POOL),
+    Place("nsqd_py.store.restore", "Restoration.fetch", "self._fetch"): Work(OBJECTS),
+    Place("nsqd_py.store.uploading", "StoreStream._call", "work"): Work(
+        ("nsqd_py.store:Owner", "nsqd_py.store:Requests", "nsqd_py.diskqueue.files:LogFile.path", *OBJECTS)
+    ),
+    Place("nsqd_py.store.uploading", "StoreStream._put_base", "*work"): Work(why=OTHERS),
     # ---- Celery
     Place("nsqd_py.celery", "Pump.add", "self._run"): Work(
         ("nsqd_py.celery:Pump", "nsqd_py.celery:Source.is_cancelled", *CONSUMER)

@@ -1,0 +1,89 @@
+"""What parts add to a broker beside its role: notices, statistics, and copies of its logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py.broker.services import Addition, Replication
+from nsqd_py.broker.upkeep.mending import Repairs
+from tests.support.broker_life import Life
+
+
+class Copy:
+    """A copy of the logs that has some ranges, or fails."""
+
+    def __init__(self, has: list[tuple[int, int]] = [], failure: Exception | None = None) -> None:  # noqa: B006
+        self.asked: list[list[tuple[int, int]]] = []
+        self._has = has
+        self._failure = failure
+
+    def is_possible(self) -> bool:
+        return True
+
+    def fill(self, log: Any, path: Any, file: Any, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        self.asked.append(ranges)
+        if self._failure is not None:
+            raise self._failure
+        return [each for each in ranges if each not in self._has]
+
+
+def fill(repairs: Repairs, *ranges: tuple[int, int]) -> list[tuple[int, int]]:
+    return repairs.fill(None, None, None, list(ranges))  # type: ignore[arg-type]
+
+
+def test_copies_are_asked_one_after_the_other_for_what_is_left() -> None:
+    first = Copy([(0, 10)])
+    second = Copy([(20, 30)])
+    assert fill(Repairs([first, second]), (0, 10), (20, 30), (40, 50)) == [(40, 50)]
+    assert second.asked == [[(20, 30), (40, 50)]]
+
+
+def test_a_copy_that_fails_is_no_reason_to_ask_no_other() -> None:
+    failing = Copy(failure=OSError("away"))
+    assert fill(Repairs([failing, Copy([(0, 10)])]), (0, 10)) == []
+    with pytest.raises(OSError, match="away"):
+        fill(Repairs([Copy(), failing]), (0, 10))
+
+
+def test_without_copies_there_are_no_repairs() -> None:
+    assert Repairs.of([None, None]) is None
+    assert Repairs.of([None, Copy()]) is not None
+
+
+class Shown(Addition):
+    def __init__(self, name: str, notice: str | None) -> None:
+        self._name = name
+        self._notice = notice
+        self.is_closed = False
+
+    def notice(self) -> str | None:
+        return self._notice
+
+    def statistics(self) -> dict[str, Any]:
+        return {self._name: 1}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Role(Replication):
+    def notice(self) -> str | None:
+        return "a standby"
+
+
+def test_a_broker_shows_its_role_and_all_additions(tmp_path: Path) -> None:
+    life = Life(tmp_path, lambda *_: None)
+    broker = life.broker
+    assert broker.notice() is None
+    assert broker.statistics_of_parts() == {}
+    additions = [Shown("store", "the store is away"), Shown("other", None)]
+    for addition in additions:
+        broker.add(addition)
+    broker.take_role(Role())
+    assert broker.notice() == "a standby; the store is away"
+    assert broker.statistics_of_parts() == {"store": 1, "other": 1}
+    broker.close()
+    assert all(addition.is_closed for addition in additions)
