@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nsqd_py.store.objects import Missing, Objects, StoreError, StoreRefused, open_objects
 
 from nsqd_py.diskqueue.history import BLOCK_BYTES
 from nsqd_py.diskqueue.log import TopicLog
@@ -19,7 +20,6 @@ from nsqd_py.store import history
 from nsqd_py.store.files import Retention, StoredFiles
 from nsqd_py.store.history import BlockCache, StoreHistory
 from nsqd_py.store.layout import StoredFile
-from nsqd_py.store.objects import Missing, Objects, StoreError, StoreRefused, open_objects
 from tests.unit.fakes import SECOND, limits
 from tests.unit.log_bench import TOPIC, fill
 from tests.unit.log_bench import Disk as LogDisk
