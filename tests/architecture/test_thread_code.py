@@ -123,7 +123,9 @@ WORK: dict[Place, Work] = {
     # ---- the store
     Place("nsqd_py.store.image", "read_rounds", "ThreadPoolExecutor(_MOST_REQUESTS)"): Work(why=POOL),
     Place("nsqd_py.store.image", "read_rounds", "_get_or_none"): Work(OBJECTS),
-    Place("nsqd_py.store.files", "StoredFiles.offer", "ends"): Work(("nsqd_py.diskqueue.files:LogFile.path",)),
+    Place("nsqd_py.store.files", "StoredFiles.offer", "ends"): Work(
+        ("nsqd_py.diskqueue.files:LogFile.path",)
+    ),
     Place("nsqd_py.store.history", "StoreHistory.__init__", "DiskThreads(_MOST_THREADS)"): Work(why=POOL),
     Place("nsqd_py.store.part", "StorePart._close_head", "self._owner.close"): Work(
         ("nsqd_py.store:Owner", *OBJECTS)
