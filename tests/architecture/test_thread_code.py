@@ -150,7 +150,6 @@ WORK: dict[Place, Work] = {
     ),
     Place("nsqd_py.broker.disk_io", "SlowReader._read_in_thread", "[read]"): Work(READ_FILE),
     # ---- stored files
-    Place("nsqd_py.store.history", "StoreHistory.__init__", "DiskThreads(_MOST_THREADS)"): Work(why=POOL),
     Place("nsqd_py.broker.broker", "Broker._read_history", "in_thread(threadpool)"): Work(why=OTHERS),
     Place(
         "nsqd_py.broker.disk_io",

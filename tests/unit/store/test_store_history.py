@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nsqd_py.store.objects import Missing, Objects, StoreError, StoreRefused, open_objects
 
 from nsqd_py.diskqueue.history import BLOCK_BYTES
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.protocol.message_ids import TICK_SHIFT, id_time_ns
 from nsqd_py.settings.kinds import ByTopic
 from nsqd_py.store import history
