@@ -206,7 +206,10 @@ def test_a_write_that_meets_404_may_be_repeated(s3_environment: str, tmp_path: P
 
 def test_a_directory_that_is_renamed_under_a_write(tmp_path: Path) -> None:
     objects = open_objects(f"file://{tmp_path}/store")
-    with mock.patch("os.link", side_effect=FileNotFoundError), pytest.raises(StoreError, match="rounds/1 is missing"):
+    with (
+        mock.patch("os.link", side_effect=FileNotFoundError),
+        pytest.raises(StoreError, match="rounds/1 is missing"),
+    ):
         objects.create("rounds/1", b"1")
     with pytest.raises(Changed):
         open_objects(f"file://{tmp_path}/nothing").swap("head.json", b"2", b"1")
