@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE
+from nsqd_py.store.ownership import CLAIMS_FILE
 from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import Bucket, MotoServer, moto
 from tests.support.harm import flip
@@ -249,6 +250,74 @@ def test_what_a_power_cut_took_comes_back_from_the_store(machine):
     assert len(consume_all(nsqd, "t", "c")) == 100
     assert consume_all(nsqd, "new", "c") == [b"of a new topic"]
     assert "came back from the store" in nsqd.log_text()
+
+
+def cut_last(data_path: Path) -> None:
+    last = max(data_path.glob("t.*.log"))
+    os.truncate(last, last.stat().st_size // 2)
+
+
+def zero_last(data_path: Path) -> None:
+    last = max(data_path.glob("t.*.log"))
+    content = last.read_bytes()
+    last.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
+
+
+def flip_last(data_path: Path) -> None:
+    last = max(data_path.glob("t.*.log"))
+    flip(last, last.stat().st_size // 2)
+
+
+def flip_second(data_path: Path) -> None:
+    second = sorted(data_path.glob("t.*.log"))[1]
+    flip(second, second.stat().st_size // 2)
+
+
+def remove_all_but_claims(data_path: Path) -> None:
+    for path in data_path.iterdir():
+        if path.name not in (CLAIMS_FILE, CLOCK_FILE):
+            path.unlink()
+
+
+@pytest.mark.parametrize("harm", [cut_last, zero_last, flip_last, flip_second, remove_all_but_claims])
+def test_what_a_disk_lost_without_a_reboot_comes_back_from_the_store(machine, store, harm):
+    """And it stays in the store: another machine gets all of it."""
+    nsqd = machine("a", ACKS, "--max-bytes-per-file=20000").start()
+    nsqd.create("t", "c")
+    bodies = [b"%03d" % number + os.urandom(900) for number in range(100)]
+    nsqd.publish("t", bodies, batch=10)
+    nsqd.kill()
+    harm(nsqd.data_path)
+    nsqd.start()
+    nsqd.pub("t", b"new")
+    wait_until_stored(nsqd)
+    assert "came back from the store" in nsqd.log_text() or "comes back from the store" in nsqd.log_text()
+    lose(nsqd)
+    again = machine("b", f"--restore-from={store}").start()
+    assert sorted(consume_all(again, "t", "c")) == sorted([*bodies, b"new"])
+
+
+def test_what_was_published_without_the_store_is_not_mixed_with_what_the_store_has(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.publish("t", [b"a%02d" % number + bytes(900) for number in range(40)], batch=1)
+    nsqd.kill()
+    cut_last(nsqd.data_path)
+    alone = StoreNsqd(nsqd.data_path).start()
+    alone.publish("t", [b"b%02d" % number + bytes(900) for number in range(10)], batch=1)
+    assert alone.stop() == 0
+    nsqd.start()
+    assert "has other messages here than in the store" in nsqd.log_text()
+    assert list(nsqd.data_path.glob("store-alone-*/t.*.log"))
+    nsqd.pub("t", b"c")
+    nsqd.kill()
+    expected = sorted(
+        consume_all(StoreNsqd(shutil.copytree(nsqd.data_path, tmp_path / "copy")).start(), "t", "c")
+    )
+    assert b"c" in expected and len(expected) < 51
+    shutil.rmtree(nsqd.data_path)
+    again = machine("b", f"--restore-from={store}").start()
+    assert sorted(consume_all(again, "t", "c")) == expected
 
 
 def test_damaged_bytes_are_repaired_from_the_store(machine):
