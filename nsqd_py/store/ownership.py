@@ -23,13 +23,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nsqd_py.broker.state_files import read_checked, write_checked
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
-from nsqd_py.store.image import OnDamage, StoreImage, read_rounds, take_round
+from nsqd_py.store.image import OnDamage, StoreImage, read_head, read_rounds, take_round
 from nsqd_py.store.layout import (
     FILES,
     HEAD_NAME,
@@ -124,6 +125,7 @@ def claim(
     `check` raises.
     """
     writer = os.urandom(WRITER_BYTES).hex()
+    _check_has_head(objects)
     _try_conditions(objects, writer)
     head, version = _claim_head(objects, writer, node, claims, check)
     claims.keep_only(writer)
@@ -131,6 +133,18 @@ def claim(
     owner = Owner(objects, head, version, image, clock)
     owner.check()  # invariant 3
     return owner
+
+
+def _check_has_head(objects: Objects) -> None:
+    """Raise BadObject if a store has lost its head: a new one would hide what is there, and have it deleted later."""
+    if read_head(objects) is not None:
+        return
+    listed = next(chain(objects.list(ROUNDS), objects.list(FILES)), None)
+    if listed is not None and read_head(objects) is None:  # else another process has made it in the meantime
+        raise BadObject(
+            f"{HEAD_NAME} is missing in {objects!r}, which has {listed.name}: it was deleted. Nothing was changed; "
+            'docs/store.md says how to go on ("When head.json is missing")'
+        )
 
 
 def _try_conditions(objects: Objects, writer: str) -> None:
@@ -318,6 +332,18 @@ class Owner:
         """Raise Superseded if another process has claimed the store; also `append` finds that."""
         _check_head(self._objects, self.writer)
 
+    def look(self) -> None:
+        """Raise Superseded as `check` does; StoreError if the head was deleted: this writer goes on when it is back."""
+        head = read_head(self._objects)
+        if head is None:
+            raise self._missing_head()
+        if head.writer != self.writer:
+            raise Superseded(self._objects, head)
+
+    def _missing_head(self) -> StoreError:
+        content = " ".join(self.head.encode().decode().split())
+        return StoreError(f"{HEAD_NAME} is missing in {self._objects!r}, put it back: {content}")
+
     # ---- rounds
 
     def append(self, payload: bytes, *, is_mark: bool, is_base: bool = False) -> int:
@@ -377,7 +403,7 @@ class Owner:
         try:
             data, version = self._objects.get(HEAD_NAME)
         except Missing:
-            raise BadObject(f"{HEAD_NAME} is missing in {self._objects!r}: it was deleted") from error
+            raise self._missing_head() from error
         found = Head.decode(data)
         if found.writer != self.writer:
             raise Superseded(self._objects, found) from error

@@ -86,6 +86,13 @@ class World:
         reader.refresh()
         return bytes(reader.image.small.get(CURSOR, b""))
 
+    def everything(self) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(self.path)): path.read_bytes()
+            for path in self.path.rglob("store/**/*")
+            if path.is_file()
+        }
+
     def names(self, prefix: str) -> list[str]:
         return sorted(listed.name for listed in self.objects.list(prefix))
 
@@ -317,12 +324,84 @@ def test_the_head_moves_once(world: World, fault: str) -> None:
     assert owner.head.base == 2
 
 
-def test_a_head_that_was_deleted(world: World) -> None:
+def test_a_writer_whose_head_was_deleted_goes_on_when_it_is_back(world: World) -> None:
     owner = world.claim()
+    owner.append(wrote(b"a"), is_mark=True, is_base=True)
     world.objects.delete([HEAD_NAME])
-    for act in (owner.check, owner.close):
-        with pytest.raises(BadObject, match="head.json is missing in .*: it was deleted"):
+    for act in (owner.look, owner.move_head, owner.close):
+        with pytest.raises(
+            StoreError, match=r"head.json is missing in .*, put it back: \{ \"format\": 1, "
+        ) as error:
             act()
+    sentence = str(error.value)
+    content = sentence[sentence.index("{") :].encode()
+    assert Head.decode(content) == owner.head
+    world.objects.create(HEAD_NAME, content)
+    owner.look()
+    with pytest.raises(StoreError, match="could not be moved"):  # it has another version now
+        owner.move_head()
+    owner.move_head()
+    assert read_head(world.objects) == owner.head
+    assert owner.head.base == 2
+
+
+def test_a_look_at_the_head_finds_who_has_taken_over(world: World) -> None:
+    before = world.claim("a")
+    before.look()
+    world.claim("b")
+    with pytest.raises(Superseded, match="belongs to b:4150 since its epoch 2"):
+        before.look()
+
+
+@pytest.mark.parametrize("left", ["rounds", "files"])
+def test_a_store_without_its_head_is_refused_and_nothing_is_written(
+    world: World, tmp_path: Path, left: str
+) -> None:
+    owner = world.claim()
+    owner.append(wrote(b"a"), is_mark=True, is_base=True)
+    path = tmp_path / "log"
+    path.write_bytes(b"log")
+    world.objects.put_file(FILE.name, path, 3)
+    gone = {"rounds": "files", "files": "rounds"}[left]
+    world.objects.delete([HEAD_NAME, *world.names(gone)])
+    before = world.everything()
+    for name in ("data", "other"):
+        with pytest.raises(BadObject, match=f"head.json is missing in .*, which has {left}/.*docs/store.md"):
+            world.claim(name)
+    assert world.everything() == before
+    assert world.claims().writers == [owner.writer]
+
+
+def test_a_head_that_another_claim_makes_at_this_moment_is_not_missing(world: World) -> None:
+    original = world.objects.objects.list
+    made: list[Owner] = []
+
+    def find(prefix: str) -> Any:
+        world.objects.objects.list = original  # type: ignore[method-assign]
+        made.append(world.claim("b"))
+        return original(prefix)
+
+    world.objects.objects.list = find  # type: ignore[method-assign]
+    assert world.claim("a").epoch == 2
+    assert made[0].epoch == 1
+
+
+def test_the_way_back_without_a_head_that_docs_describe(world: World) -> None:
+    """Any head of a high epoch does, with the store and the writer of the data path."""
+    owner = world.claim()
+    for content in (b"a", b"b"):
+        owner.append(wrote(content), is_mark=True, is_base=True)
+        owner.move_head()
+    world.objects.delete([HEAD_NAME, round_name(2)])
+    head = Head(world.claims().store, 1_000_000, world.claims().writers[0], "by hand")
+    world.objects.create(HEAD_NAME, head.encode())
+    assert world.claims().is_mine(head)
+    after = world.claim(on_damage=lambda _: None)
+    assert (after.epoch, after.next_number) == (1_000_001, 5)
+    assert after.image is not None and after.image.small == {CURSOR: b"b"}
+    after.move_head()
+    assert after.head.base == 3
+    assert world.claim().epoch == 1_000_002
 
 
 def test_the_head_says_that_the_writer_has_stopped(world: World) -> None:
