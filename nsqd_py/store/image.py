@@ -19,7 +19,7 @@ from nsqd_py.feed.codec import BEGIN, COMMIT, PART, WRITE, FileMessage
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
 from nsqd_py.objects.calls import Missing, ReadableObjects
 from nsqd_py.store import rounds
-from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name
+from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name, topic_prefix
 from nsqd_py.store.rounds import FilesChanged, RoundObject
 
 # Called with the error of a damaged round that is left out.
@@ -65,13 +65,22 @@ class LogSource:
 
 @dataclass(slots=True)
 class _State:
-    """What one base and the rounds after it say."""
+    """What one base and the rounds after it say; `tail_names` has the names of `tails` by topic."""
 
     files: dict[str, list[StoredFile]] = field(default_factory=dict)
+    tail_names: dict[str, set[str]] = field(default_factory=dict)
     tails: dict[str, Tail] = field(default_factory=dict)
     small: dict[str, bytearray] = field(default_factory=dict)
     topics: dict[str, TopicListing] = field(default_factory=dict)
     begun: dict[str, bytearray] = field(default_factory=dict)
+
+    def set_tail(self, name: str, tail: Tail) -> None:
+        self.tails[name] = tail
+        self.tail_names.setdefault(_topic_of(name), set()).add(name)
+
+    def drop_tail(self, name: str) -> None:
+        if self.tails.pop(name, None) is not None:
+            self.tail_names[_topic_of(name)].discard(name)
 
 
 class StoreImage:
@@ -129,10 +138,10 @@ class StoreImage:
             if known is None or known.size_bytes <= file.size_bytes:
                 stored[file.first_seq] = file
         found = {seq: LogSource(file.local_name, seq, file.salt, file, None) for seq, file in stored.items()}
-        for name, tail in self.tails.items():
+        for name in self._state.tail_names.get(topic, ()):
+            tail = self.tails[name]
             parsed = parse_log_file_name(name)
-            if parsed is None or parsed[0] != topic:
-                continue
+            assert parsed is not None
             first_seq = parsed[1]
             before = stored.get(first_seq)
             if before is not None and (before.salt != tail.salt or before.size_bytes >= tail.end_offset):
@@ -146,7 +155,7 @@ class StoreImage:
     def apply(self, obj: RoundObject) -> None:
         """Apply the next round. Raises BadObject; what comes after such a round counts only from the next base on."""
         self._check(obj)
-        messages = list(obj.messages())
+        messages = list(obj.content())
         self.next_number += 1
         self.epoch = obj.epoch
         self._writer = obj.writer
@@ -224,42 +233,49 @@ class _Impossible(Exception):
 
 def _change_files(state: _State, changed: FilesChanged) -> None:
     gone = set(changed.removed)
-    if gone:
-        for topic, files in list(state.files.items()):
-            state.files[topic] = [file for file in files if file.name not in gone]
-            if not state.files[topic]:
-                del state.files[topic]
+    prefixes = {name.rpartition("/")[0] for name in gone}
+    for topic in [topic for topic in state.files if topic_prefix(topic) in prefixes]:
+        state.files[topic] = [file for file in state.files[topic] if file.name not in gone]
+        if not state.files[topic]:
+            del state.files[topic]
+    added: dict[str, dict[str, StoredFile]] = {}
     for file in changed.added:
-        known = state.files.setdefault(file.topic, [])
-        known[:] = [other for other in known if other.name != file.name]
-        known.append(file)
+        added.setdefault(file.topic, {})[file.name] = file
+    for topic, by_name in added.items():
+        others = [file for file in state.files.get(topic, ()) if file.name not in by_name]
+        state.files[topic] = [*others, *by_name.values()]
 
 
 def _list_topic(state: _State, listing: TopicListing) -> None:
     """Handle the list of a topic: what is not in it is gone, and what comes again from its beginning is replaced."""
     topic = listing.topic
-    journals = set(listing.journals)
-    for name in [name for name in state.tails if _topic_of(name) == topic]:
-        del state.tails[name]
-    is_deleted = not listing.epochs
-    for name in [name for name in state.small if _topic_of(name) == topic]:
-        if is_deleted or (":" in name and name not in journals):
-            del state.small[name]
-    if is_deleted:
+    for name in list(state.tail_names.get(topic, ())):
+        state.drop_tail(name)
+    if topic in state.topics:
+        _drop_journals(state, listing)
+    if not listing.epochs:  # it was deleted
         state.topics.pop(topic, None)
         return
     state.topics[topic] = listing
     for name, offset in listing.files.items():
         if offset:
-            state.tails[name] = Tail(_salt_of_stored(state, name, offset), offset, end_offset=offset)
+            salt = _salt_of_stored(state, topic, name, offset)
+            state.set_tail(name, Tail(salt, offset, end_offset=offset))
 
 
-def _salt_of_stored(state: _State, name: str, offset: int) -> int:
+def _drop_journals(state: _State, listing: TopicListing) -> None:
+    """Drop the journals of a topic that are not in its list; a deleted topic has none."""
+    journals = set(listing.journals)
+    for name in [name for name in state.small if _topic_of(name) == listing.topic]:
+        if not listing.epochs or (":" in name and name not in journals):
+            del state.small[name]
+
+
+def _salt_of_stored(state: _State, topic: str, name: str, offset: int) -> int:
     """Return the salt of the stored file that has the first bytes of a local one."""
-    for files in state.files.values():
-        for file in reversed(files):
-            if file.size_bytes == offset and file.local_name == name:
-                return file.salt
+    for file in reversed(state.files.get(topic, ())):
+        if file.size_bytes == offset and file.local_name == name:
+            return file.salt
     raise _Impossible(f"no file of the store has the first {offset} bytes of {name}")
 
 
@@ -295,7 +311,7 @@ def _change_file(state: _State, message: FileMessage) -> None:
         else:
             state.small[name] = content
     else:
-        state.tails.pop(name, None)
+        state.drop_tail(name)
         state.small.pop(name, None)
 
 
@@ -305,7 +321,7 @@ def _write_log(state: _State, name: str, offset: int, data: bytes) -> None:
             salt = FileHeader.unchecked(data).salt
         except Damaged as error:
             raise _Impossible(f"{name}: {error}") from error
-        state.tails[name] = Tail(salt, 0)
+        state.set_tail(name, Tail(salt, 0))
     tail = state.tails.get(name)
     if tail is None or tail.end_offset != offset:
         raise _Impossible(f"a piece of {name} that begins at {offset} does not continue the file")

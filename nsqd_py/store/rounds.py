@@ -90,8 +90,8 @@ class RoundObject(NamedTuple):
         checksum = extend(extend(0, header), self.payload)
         return b"".join((header, self.payload, _CHECKSUM.pack(checksum)))
 
-    def messages(self) -> Iterator[Message]:
-        """Yield the messages in the payload. Raises BadObject."""
+    def content(self) -> Iterator[Message]:
+        """Yield what the payload has. Raises BadObject."""
         view = memoryview(self.payload)
         position = 0
         while position < len(view):

@@ -36,7 +36,7 @@ DATA = ROUND.encode()
 def refusal_of(data: bytes, number: int = 18) -> str:
     """Decode a round with all its messages, and return why it is refused; "" if it is not."""
     try:
-        for _ in rounds.decode(number, data).messages():
+        for _ in rounds.decode(number, data).content():
             pass
     except BadObject as error:
         return str(error)
@@ -47,7 +47,7 @@ def test_a_round_is_decoded() -> None:
     found = rounds.decode(18, DATA)
     assert found == ROUND
     assert (found.is_mark, found.is_base, found.is_takeover) == (True, True, False)
-    files, write, listing = found.messages()
+    files, write, listing = found.content()
     assert files == FilesChanged((FILE,), ("files/t/gone.log",))
     assert isinstance(write, tuple)
     assert (write[1], write[2], bytes(write[3])) == ("t:c.cursor", 3, b"abc")
@@ -117,7 +117,7 @@ def test_other_lists_of_files_are_refused(document: Any) -> None:
 
 def test_a_long_piece() -> None:
     piece = Part("nsqd.dat", 0, bytes(3_000_000))
-    (found,) = ROUND._replace(payload=rounds.piece_frame(piece)).messages()
+    (found,) = ROUND._replace(payload=rounds.piece_frame(piece)).content()
     assert isinstance(found, tuple) and len(found[3]) == 3_000_000
 
 
