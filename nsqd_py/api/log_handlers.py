@@ -15,6 +15,7 @@ from nsqd_py.broker.channel_admin import STATES, Peek, StateRun
 from nsqd_py.broker.services import Topic
 from nsqd_py.broker.upkeep.housekeeping import living_of
 from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.diskqueue.journals.ranges import Range, count_of, union
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.reading import first_record
@@ -73,7 +74,8 @@ def read_topic(request: Request[Broker]) -> Reply:
 
 def topic_log(request: Request[Broker]) -> Reply:
     """Return the contents of the log, file by file, and its limits; 0 is no limit. With `live=1`, also the newest
-    ranges of messages that some channel has not finished, or none has received.
+    ranges of messages that some channel has not finished, or none has received. With `--store`, `stored` has the number
+    of its files there, and why the store did not answer, if a channel waits for it.
     """
     topic = named_topic(request)
     log = _log_of(topic)
@@ -102,12 +104,19 @@ def topic_log(request: Request[Broker]) -> Reply:
         "files": [_file_statistics(file, alive) for file, alive in files if file in log.files],
     }
     if log.history is not None:
-        document["stored"] = {
-            "files": len(log.history.segments),
-            "bytes": log.history.size_bytes,
-            "problem": log.history.problem,
-        }
+        document["stored"] = _stored_statistics(log.history)
     return answers.json(document)
+
+
+def _stored_statistics(history: LogHistory) -> dict[str, Any]:
+    first = next(iter(history.segments), None)
+    return {
+        "files": len(history.segments),
+        "bytes": history.size_bytes,
+        "first_seq": first.first_seq if first is not None else None,
+        "first_timestamp": first.first_ns if first is not None else None,
+        "problem": history.problem,
+    }
 
 
 def _file_statistics(file: LogFile, alive: list[Range]) -> dict[str, Any]:

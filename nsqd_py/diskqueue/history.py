@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
+from time import sleep
 from typing import NamedTuple, Protocol
 
 from nsqd_py.diskqueue.checking import next_valid
@@ -35,6 +36,7 @@ class StoredSegment(Protocol):
     """A stored log file: messages with the numbers first_seq..end_seq (not included).
 
     name      unique, also among those that it replaces
+    first_ns  the timestamp of its first message
     last_id   the highest id in it
     last_ns   the latest timestamp in it
     is_whole  as of a `LogFile`: it has all published messages of its range
@@ -50,6 +52,8 @@ class StoredSegment(Protocol):
     def size_bytes(self) -> int: ...
     @property
     def salt(self) -> int: ...
+    @property
+    def first_ns(self) -> int: ...
     @property
     def last_id(self) -> int: ...
     @property
@@ -101,6 +105,8 @@ class HistoryFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes, none behind the last record."""
+        # As a read of the disk, also of bytes that are cached, it lets the event loop run: a search reads 64 KiB at a time.
+        sleep(0)
         size = min(size, self.end_offset - offset)
         return self._read_at(self.name, self.end_offset, offset, size) if size > 0 else b""
 

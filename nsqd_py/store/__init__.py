@@ -18,6 +18,7 @@ requests   counts the requests of a day
 Programs without nsqd read a store by `StoreReader`. They need no gevent, and for a directory no package.
 
 Threads
-Owner     one thread at a time uses it: the greenlet of the stream waits for each call
-Requests  a lock guards its numbers
+Owner       one thread at a time uses it: the greenlet of the stream waits for each call
+Requests    a lock guards its numbers
+BlockCache  a lock guards the blocks, and is free during requests
 """

@@ -130,7 +130,8 @@ class Retention(NamedTuple):
         drops nothing too early.
         """
         age_ns = min(now_ns - file.last_ns, steady_ns - id_time_ns(file.last_id))
-        return age_ns < self.time_ns or newer_bytes < self.size_bytes
+        is_young = self.time_ns > 0 and age_ns < self.time_ns
+        return is_young or newer_bytes < self.size_bytes
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ class TopicHistory(History):
 
 
 class StoreHistory(Store):
-    """The stored files of all topics, for `broker.logs.use_store` before the topics are loaded.
+    """The stored files of all topics, for `LogMaker.use_store` before the topics are loaded.
 
     threadpool  threads that read them
     """

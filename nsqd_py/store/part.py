@@ -98,6 +98,11 @@ class StoreAddition(Addition):
         self._gate.refuse_overdue(now_ns, TimeoutError(errno.ETIMEDOUT, reason))
         self._alarm.set(self._gate.next_deadline_ns)
 
+    def waits_for(self, write: int) -> bool:
+        """True if a publisher waits for this write, or for one before it."""
+        first = self._gate.first_write
+        return first is not None and first <= write
+
     def refuse_all(self, reason: str) -> None:
         """Refuse all publishers that wait."""
         self._gate.answer_all(lambda _write: OSError(errno.EIO, reason))
@@ -185,7 +190,6 @@ class StorePart(Part):
         self._is_other_node = False  # the state was another node's
         self._damaged_objects = 0
         self._damage = ""  # the first of them
-        self._end_s = 0.0
 
     # ---- the start
 
@@ -301,16 +305,27 @@ class StorePart(Part):
     # ---- the end
 
     def stop(self) -> None:
-        """Put what publishers wait for."""
-        self._end_s = monotonic() + _LAST_ROUNDS_S
-        self._finish()
+        """Put what publishers wait for now. They go on publishing until their connections are closed."""
+        addition = self._addition
+        if addition is None or addition.stream is None:
+            return
+        addition.stream.hurry()
+        ends_s = monotonic() + _LAST_ROUNDS_S
+        last_write = addition.last_write()
+        while addition.waits_for(last_write) and monotonic() < ends_s:
+            gevent.sleep(_POLL_S)
 
     def answered(self) -> None:
-        """Put what consumers finished last, and say in the store that it has everything."""
-        self._finish()
+        """Put what is left, and say in the store that it has everything."""
         stream = self._addition.stream if self._addition is not None else None
-        if stream is not None and stream.has_all and not self._has_unsaved():
-            gevent.spawn(self._close_head).join(max(0.0, self._end_s - monotonic()))
+        if stream is None:
+            return
+        stream.hurry()
+        ends_s = monotonic() + _LAST_ROUNDS_S
+        while (self._has_unsaved() or not stream.has_all) and monotonic() < ends_s:
+            gevent.sleep(_POLL_S)
+        if stream.has_all:
+            gevent.spawn(self._close_head).join(max(0.0, ends_s - monotonic()))
 
     def _close_head(self) -> None:
         assert self._owner is not None
@@ -318,15 +333,6 @@ class StorePart(Part):
             in_thread(self._threadpool, self._owner.close)
         except NsqdError as error:
             self._log.warning("STORE: cannot say in the store that this nsqd has stopped - %s", error)
-
-    def _finish(self) -> None:
-        """Wait until the store has everything, for the time that is left. Blocks this greenlet."""
-        stream = self._addition.stream if self._addition is not None else None
-        if stream is None:
-            return
-        stream.hurry()
-        while monotonic() < self._end_s and (self._has_unsaved() or not stream.has_all):
-            gevent.sleep(_POLL_S)
 
     def closed(self) -> None:
         if self._history is not None:

@@ -43,6 +43,7 @@ READ_FILE = (
     f"{FILES}:LogFile.end_offset, end_seq, missing_count, newest_ns, salt",
     f"{FILES}:LogFile.index_offsets, _index_counts, _index_newest_ns, _index_seqs",
 )
+HISTORY = (f"{DISK}:HistoryFile", "nsqd_py.store:BlockCache")
 WRITTEN_FILE = (
     *READ_FILE,
     f"{FILES}:LogFile.allocated, was_cut",
@@ -122,7 +123,9 @@ WORK: dict[Place, Work] = {
     # ---- the store
     Place("nsqd_py.store.image", "read_rounds", "ThreadPoolExecutor(_MOST_REQUESTS)"): Work(why=POOL),
     Place("nsqd_py.store.image", "read_rounds", "_get_or_none"): Work(OBJECTS),
-    Place("nsqd_py.store.files", "StoredFiles.offer", "ends"): Work(("nsqd_py.diskqueue.files:LogFile.path",)),
+    Place("nsqd_py.store.files", "StoredFiles.offer", "ends"): Work(
+        ("nsqd_py.diskqueue.files:LogFile.path",)
+    ),
     Place("nsqd_py.store.history", "StoreHistory.__init__", "DiskThreads(_MOST_THREADS)"): Work(why=POOL),
     Place("nsqd_py.store.part", "StorePart._close_head", "self._owner.close"): Work(
         ("nsqd_py.store:Owner", *OBJECTS)
@@ -146,6 +149,26 @@ WORK: dict[Place, Work] = {
         (f"{DISK}:Appending", f"{DISK}:CallTimer", *WRITTEN_FILE)
     ),
     Place("nsqd_py.broker.disk_io", "SlowReader._read_in_thread", "[read]"): Work(READ_FILE),
+    # ---- stored files
+    Place("nsqd_py.broker.broker", "Broker._read_history", "in_thread(threadpool)"): Work(why=OTHERS),
+    Place(
+        "nsqd_py.broker.disk_io",
+        "StoredReader._read_in_thread",
+        "lambda: pieces.append(read_stored_piece(file, key[1]))",
+    ): Work(HISTORY),
+    Place(
+        "nsqd_py.diskqueue.history",
+        "LogHistory.read_now",
+        "self.in_thread(lambda: pieces.append(read_stored_piece(file, seq, most_bytes)))",
+    ): Work(HISTORY),
+    Place(
+        "nsqd_py.diskqueue.history",
+        "LogHistory._search",
+        "self.in_thread(lambda: found.append(first_in(file)))",
+    ): Work(HISTORY),
+    Place("nsqd_py.broker.channel_admin", "Peek.fill", "self._topic.log.history.in_thread(self._read)"): Work(
+        ("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *HISTORY, *READ_FILE)
+    ),
     Place("nsqd_py.broker.sync", "GroupSync._start", "self._sync_files"): Work(
         ("nsqd_py.broker:GroupSync._running", f"{DISK}:Unsynced", *WRITTEN_FILE)
     ),

@@ -20,6 +20,7 @@ from tests.support.harm import flip
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import consume_all
 from tests.support.wire import pub
+from tests.torture.store_losses import Publisher
 
 pytestmark = pytest.mark.ours
 
@@ -490,3 +491,21 @@ def test_a_bucket_that_does_not_exist_is_refused(machine, bucket):
     errors = machine("a", url="s3://no-such-bucket-anywhere/x").fails_to_start()
     assert "cannot be claimed" in errors
     assert errors.count("Traceback") == 0
+
+
+def test_a_stop_under_load_puts_all_that_was_acknowledged(machine, store):
+    """Also what was published after the signal, until the connections were closed."""
+    nsqd = machine("a").start()
+    nsqd.create("t", "c")
+    wait_until_stored(nsqd)
+    publishers = [Publisher(nsqd, f"p{number}", 10) for number in range(2)]
+    for publisher in publishers:
+        publisher.start()
+    wait_until(lambda: all(len(publisher.acknowledged) > 100 for publisher in publishers), DEADLINE_S)
+    assert nsqd.stop() == 0
+    for publisher in publishers:
+        publisher.join(DEADLINE_S)
+    shutil.rmtree(nsqd.data_path)
+    again = machine("b", f"--restore-from={store}").start()
+    acknowledged = {body for publisher in publishers for body in publisher.acknowledged}
+    assert acknowledged <= set(consume_all(again, "t", "c"))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.history import LogHistory, StoredSegment
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, decode_header
 from nsqd_py.diskqueue.recovery import recover_file
 from tests.unit.fakes import FakeThreadPool
 
@@ -26,6 +26,7 @@ class Segment(NamedTuple):
     end_seq: int
     size_bytes: int
     salt: int
+    first_ns: int
     last_id: int
     last_ns: int
     is_whole: bool = True
@@ -70,6 +71,7 @@ class StoredLog:
             file.end_seq,
             len(content),
             file.salt,
+            decode_header(content, FILE_HEADER_BYTES).timestamp_ns,
             recovered.used_id,
             file.newest_ns,
             file.is_whole,

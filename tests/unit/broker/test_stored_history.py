@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gevent
+import orjson
 import pytest
 
 from nsqd_py.api import log_handlers
@@ -271,7 +272,13 @@ def test_the_log_says_what_is_stored(node: Node) -> None:
     stored = node.store.logs[TOPIC]
     size_bytes = sum(map(len, stored.contents.values()))
     count = len(stored.segments())
-    assert f'"stored":{{"files":{count},"bytes":{size_bytes},"problem":""}}'.encode() in document
+    assert orjson.loads(document)["stored"] == {
+        "files": count,
+        "bytes": size_bytes,
+        "first_seq": 0,
+        "first_timestamp": node.times_ns[0],
+        "problem": "",
+    }
 
 
 def test_old_messages_of_the_store_expire(directory: Path) -> None:
