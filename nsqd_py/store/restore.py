@@ -21,16 +21,17 @@ from nsqd_py.broker.state_files import (
     MEMBER_FILE,
     METADATA_FILE,
     BadMetadata,
+    read_checked,
     read_metadata,
     write_checked,
 )
-from nsqd_py.diskqueue.checking import damage_in
+from nsqd_py.diskqueue.checking import damage_in, numbers_in
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, replace_file, sync_directory
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.ranges import Range
-from nsqd_py.diskqueue.records import Damaged
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged
 from nsqd_py.diskqueue.recovery import recover_file
-from nsqd_py.errors import StartError
+from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.objects.calls import Missing, Objects
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import create, make_directory, open_file
@@ -44,9 +45,14 @@ from nsqd_py.store.ownership import CLAIMS_FILE
 _AT_ONCE = 8  # files that are fetched at the same time
 _PIECE_BYTES = 4 * 1024 * 1024
 _POLL_S = 0.05
+_MOST_NAMED = 20
 _ALONE_PREFIX = "store-alone-"
 # Files of an empty data path. A new file system has lost+found.
 _OF_EMPTY = {"lost+found", CLAIMS_FILE, MEMBER_FILE}
+
+
+class Incomplete(NsqdError):
+    """The store has lost something; the text says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,11 @@ class Restoration:
         """True if the data path is empty, and must be restored. Raises StartError and OSError."""
         names = set(os.listdir(self.directory))
         if BACKUP_FILE in names:
+            missing = read_checked(self.directory / BACKUP_FILE, lambda fields: str(fields["missing"]))
+            if missing and not restore_from:  # the operator has read it
+                self.log.error("STORE: nsqd serves without what the store has lost: %s", missing)
+                (self.directory / BACKUP_FILE).unlink()
+                return False
             if not restore_from:
                 raise StartError(
                     f"{self.directory.absolute()} was not restored completely: give --restore-from again, which restores "
@@ -79,9 +90,9 @@ class Restoration:
     def run(self, image: StoreImage, *, is_complete: bool = False) -> int:
         """Write all files that are needed, and return their number; with `is_complete`, all that there are.
 
-        Raises OSError, BadObject and the errors of `Objects`.
+        Raises OSError, BadObject, Incomplete and the errors of `Objects`.
         """
-        write_checked(self.directory / BACKUP_FILE, {"restored": True})
+        write_checked(self.directory / BACKUP_FILE, {"missing": ""})
         self._remove_partial()
         for name, content in image.small.items():
             self.write_small(name, content)
@@ -89,10 +100,19 @@ class Restoration:
             source for topic in image.topics for source in self.needed(image, topic, is_complete=is_complete)
         ]
         self.fetch(sources)
-        (self.directory / BACKUP_FILE).unlink()
+        missing = missing_in(self.directory, image) if image.is_broken else ""
+        if missing:
+            write_checked(self.directory / BACKUP_FILE, {"missing": missing})
+        else:
+            (self.directory / BACKUP_FILE).unlink()
         sync_directory(self.directory)
         size_bytes = sum(source.size_bytes for source in sources)
         self.log.info("STORE: restored %d log files, %d bytes", len(sources), size_bytes)
+        if missing:
+            raise Incomplete(
+                f"messages are missing in it: {missing}. What is left is in {self.directory.absolute()}: start nsqd without "
+                "--restore-from to serve that; until then, nothing in the store is replaced"
+            )
         return len(image.small) + len(sources)
 
     def _remove_partial(self) -> None:
@@ -225,6 +245,40 @@ def _journals_of(image: StoreImage, topic: str) -> set[str]:
     return {name for name in image.small if name.endswith(JOURNAL_SUFFIX) and topic_of(name) == topic}
 
 
+# ---- what a store has lost
+
+
+def missing_in(directory: Path, image: StoreImage) -> str:
+    """Return which messages of which topics are missing, or may be, in a data path that was restored from what is left."""
+    sentences = [_missing_in_topic(directory, image, topic) for topic in sorted(image.topics)]
+    named = sentences[:_MOST_NAMED]
+    left = len(sentences) - len(named)
+    if left:
+        named.append(f"and {left} other topics")
+    return "; ".join(named) or "all topics"
+
+
+def _missing_in_topic(directory: Path, image: StoreImage, topic: str) -> str:
+    ranges: list[str] = []
+    next_seq = 0
+    for source in image.log_files(topic):
+        next_seq = max(next_seq, source.stored.end_seq if source.stored is not None else source.first_seq)
+        path = directory / source.name
+        if not path.exists():
+            continue
+        start = FILE_HEADER_BYTES
+        for hole_start, hole_end in [*image.holes.get(source.name, ()), (source.size_bytes, 0)]:
+            numbers = list(numbers_in(path, source.salt, [(start, hole_start)]))
+            if start > FILE_HEADER_BYTES:
+                after = numbers[0][0] if numbers else 0
+                ranges.append(f"{next_seq} to {after - 1}" if after else f"from {next_seq} on")
+            next_seq = max([next_seq, *(end for _, end in numbers)])
+            start = hole_end
+    if ranges:
+        return f"{topic}: messages {', '.join(ranges)}"
+    return f"{topic}: what came from message {next_seq} on is not known"
+
+
 # ---- a data path that has lost its end
 
 
@@ -346,8 +400,13 @@ class _CatchUp:
             return
         ranges = [*damage_in(path, source.salt), (size_bytes, source.size_bytes)]
         stored_from = 0 if source.stored is not None or source.tail is None else source.tail.start_offset
-        lost = list(_overlaps(ranges, stored_from, source.size_bytes))
-        if self._is_other(source, size_bytes, lost):
+        holes = self._image.holes.get(source.name, [])
+        lost = [
+            (start, end)
+            for start, end in _overlaps(ranges, stored_from, source.size_bytes)
+            if not any(_overlaps(holes, start, end))
+        ]
+        if self._is_other(source, size_bytes, lost, holes):
             self._use_local(source)
         elif lost:
             self._restoration.repair(source, lost)
@@ -357,11 +416,12 @@ class _CatchUp:
                 sum(end - start for start, end in lost),
             )
 
-    def _is_other(self, source: LogSource, size_bytes: int, lost: list[Range]) -> bool:
+    def _is_other(self, source: LogSource, size_bytes: int, lost: list[Range], holes: list[Range]) -> bool:
         """True if the local file and the store's differ where both are valid: nsqd has served without the store."""
-        if not lost and self._has_end_of(source):
+        if not (lost or holes) and self._has_end_of(source):
             return False
-        ends = [0, *(offset for each in lost for offset in each), min(size_bytes, source.size_bytes)]
+        left_out = sorted([*lost, *holes])
+        ends = [0, *(offset for each in left_out for offset in each), min(size_bytes, source.size_bytes)]
         valid = list(zip(ends[::2], ends[1::2], strict=True))
         return self._restoration.differs(source, valid)
 

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from nsqd_py.errors import StartError
-from nsqd_py.feed.pieces import Write
+from nsqd_py.feed.pieces import Begin, Commit, Write
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.store import rounds
@@ -20,6 +21,7 @@ from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_n
 from nsqd_py.store.ownership import CLAIMS_FILE, KEEP_NS, Claims, Owner, Superseded, claim
 
 CURSOR = "t:c.cursor"
+OTHER = "t:d.cursor"
 FILE = StoredFile("t", 0, 5, 3, 1, True, 50, 1, 50, 1, 2, 1)
 
 
@@ -454,6 +456,74 @@ def test_the_base_is_missing(world: World) -> None:
     world.objects.delete([round_name(number) for number in range(2, 6)])
     with pytest.raises(BadObject, match="rounds/0000000000000002 is missing"):
         world.claim()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_base_before_counts_if_the_last_one_is_damaged(world: World, is_there: bool) -> None:
+    owner = world.claim()
+    owner.append(wrote(b"first"), is_mark=True, is_base=True)
+    owner.append(wrote(b"!", 5), is_mark=True)
+    owner.append(wrote(b"second"), is_mark=True, is_base=True)
+    owner.move_head()
+    owner.append(rounds.piece_frame(Begin(OTHER)) + rounds.piece_frame(Commit(OTHER)), is_mark=True)
+    world.objects.delete([round_name(4)])
+    if is_there:
+        world.objects.create(round_name(4), b"<html>")
+    found: list[str] = []
+    after = world.claim(on_damage=lambda error: found.append(str(error)))
+    assert len(found) == 1 and found[0].startswith(round_name(4))
+    assert after.image is not None and after.image.is_broken
+    assert after.image.small == {CURSOR: b"first!", OTHER: b""}
+    assert after.next_number == 7
+
+
+def test_a_gap_is_one_sentence(world: World) -> None:
+    damaged_store(world)
+    world.objects.create(round_name(50_000), b"<html>")
+    found: list[str] = []
+    owner = world.claim(on_damage=lambda error: found.append(str(error)))
+    assert found == [
+        "rounds/0000000000000004 is missing: it was deleted or lost",
+        "rounds/0000000000000006 to rounds/000000000000c34f are missing: they were deleted or lost",
+        "rounds/000000000000c350 is damaged: it has only 6 bytes; set aside",
+    ]
+    assert owner.next_number == 50_002
+
+
+@pytest.mark.parametrize("number", [1_000_000, (1 << 64) - 1])
+def test_a_foreign_object_far_behind_all_rounds_is_moved_aside(world: World, number: int) -> None:
+    world.claim()
+    world.objects.create(round_name(number), b"<html>")
+    with pytest.raises(BadObject, match=round_name(number)):
+        world.claim()
+    found: list[str] = []
+    owner = world.claim(on_damage=lambda error: found.append(str(error)))
+    assert found == [f"{round_name(number)} is damaged: it has only 6 bytes; set aside"]
+    assert owner.image is not None and not owner.image.is_broken
+    assert owner.next_number == 3
+    assert round_name(number) not in world.names("rounds")
+    assert world.objects.get(world.names("aside")[-1])[0] == b"<html>"
+
+
+def test_a_takeover_that_is_missing(world: World) -> None:
+    world.claim()
+    world.claim().append(wrote(b"a"), is_mark=True, is_base=True)
+    world.objects.delete([round_name(2)])
+    found: list[str] = []
+    owner = world.claim(on_damage=lambda error: found.append(str(error)))
+    assert len(found) == 1
+    assert owner.image is not None and owner.image.small == {CURSOR: b"a"} and not owner.image.is_broken
+
+
+def test_a_round_that_is_listed_and_cannot_be_read_is_no_damage(world: World) -> None:
+    """A proxy answers 404 for a moment."""
+    damaged_store(world)
+    world.objects.create(round_name(4), b"<html>")
+    with (
+        mock.patch("nsqd_py.store.ownership.read_rounds", return_value=[]),
+        pytest.raises(StoreError, match="list"),
+    ):
+        world.claim(on_damage=lambda error: pytest.fail(str(error)))
 
 
 def test_a_head_that_is_damaged(world: World) -> None:
