@@ -173,6 +173,8 @@ def _claim_head(
             before = Head.decode(data)
         if before is not None and before.writer == writer:  # the answer was lost
             return before, version
+        if before is None:
+            _check_empty(objects)
         check(before)
         if before is None:
             head = Head(claims.store or os.urandom(WRITER_BYTES).hex(), 1, writer, node)
@@ -181,6 +183,16 @@ def _claim_head(
         claims.add(head.store, writer)
         with suppress(Changed):
             return head, objects.swap(HEAD_NAME, head.encode(), version)
+
+
+def _check_empty(objects: Objects) -> None:
+    """Raise BadObject if a store without a head has rounds, which nobody may write to then."""
+    if next(iter(objects.list(ROUNDS)), None) is None:
+        return
+    try:
+        objects.get(HEAD_NAME)
+    except Missing:
+        raise BadObject(f"{HEAD_NAME} is missing, but there are rounds: it was deleted") from None
 
 
 @dataclass(slots=True)

@@ -44,6 +44,7 @@ _PART_OF_BASE = 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _TICK_S = 1.0
 _COLLECTION_S = 60.0
+_CHECK_S = 10.0  # without rounds, how often the head is read
 # Publishers that were answered together publish again together: the next round waits for the others of them.
 _GATHER_S = 0.002
 # How often a round waits for a journal that is being written, and for how long.
@@ -125,6 +126,7 @@ class StoreStream:
     _gather_until_s: float = 0.0
     _next_look_s: float = 0.0
     _next_collection_s: float = 0.0
+    _next_check_s: float = 0.0
     _is_noted: bool = False
     _is_idle: bool = False
     _is_hurried: bool = False  # nsqd ends
@@ -228,6 +230,7 @@ class StoreStream:
         try:
             while True:
                 self._look_at_files(feed)
+                self._look_at_head()
                 wait_s = self._wait_s(feed)
                 if wait_s <= 0:
                     return
@@ -259,6 +262,13 @@ class StoreStream:
         feed.note_gone_files()
         if self._is_ready(self._file_greenlet):
             self._file_greenlet = gevent.spawn(self._try_to_send_files_up, is_base=False)
+
+    def _look_at_head(self) -> None:
+        """Find out whether another nsqd has taken over: without rounds nothing else says so. Raises Superseded."""
+        now_s = monotonic()
+        if now_s >= max(self._next_check_s, self.last_round_s + _CHECK_S):
+            self._next_check_s = now_s + _CHECK_S
+            self._call(self._owner.check)
 
     # ---- bases and rounds
 
