@@ -232,12 +232,17 @@ class StorePart(Part):
             else:
                 catch_up(restoration, image, is_same_boot=self._is_same_boot())
         except Incomplete as error:
-            raise StartError(f"the store {objects!r} is damaged ({self._damage}), and {error}") from error
+            damage = self._damage or next(iter(restoration.failed.values()))
+            raise StartError(f"the store {objects!r} is damaged ({damage}), and {error}") from error
         except (BadObject, Missing, StoreError, StoreRefused) as error:
             raise StartError(
                 f"cannot get from the store {objects!r} what is missing here: {error}"
             ) from error
-        self._files = StoredFiles(file for files in image.files.values() for file in files)
+        for text in restoration.failed.values():
+            self._damage = self._damage or text
+            self._damaged_objects += 1
+        stored = [file for files in image.files.values() for file in files]
+        self._files = StoredFiles(file for file in stored if file.name not in restoration.gone)
         self._history = StoreHistory(objects, self._files, options)
         self._broker.logs.use_store(self._history)
 
@@ -295,6 +300,7 @@ class StorePart(Part):
             promote(broker, self._directory, None)
         assert self._files is not None
         owner.image = None
+        broker.logs.keep_epochs()  # so that the next start knows a topic that was made again
         addition = self._addition = StoreAddition(broker, objects, owner, self._damaged_objects, self._damage)
         addition.stream = StoreStream(
             broker, self._directory, self._threadpool, objects, owner, self._files, addition, self._superseded
