@@ -44,6 +44,11 @@ class AnswerGate:
     def next_deadline_ns(self) -> int | None:
         return self._held[0].deadline_ns if self._held else None
 
+    @property
+    def first_write(self) -> int | None:
+        """The number of the oldest write that publishers wait for."""
+        return self._held[0].write if self._held else None
+
     def hold(self, write: int, publishers: Tickets, now_ns: int = 0) -> None:
         """Hold the answers to these publishers, whose messages are in the write of this number."""
         for publisher, _ in publishers:

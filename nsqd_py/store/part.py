@@ -7,6 +7,7 @@ and another nsqd may have taken over. While it serves, a store that is away cost
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,8 +18,9 @@ from nsqd_py.broker.answer_gate import AnswerGate
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Addition, Topic
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
+from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.errors import NsqdError, StartError
-from nsqd_py.objects.calls import Objects, StoreError, StoreRefused
+from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.runtime.process import share_arenas
@@ -32,7 +34,7 @@ from nsqd_py.store.layout import BadObject, Head
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 from nsqd_py.store.repairing import StoreCopies
 from nsqd_py.store.requests import CountedObjects
-from nsqd_py.store.restore import Restoration, catch_up
+from nsqd_py.store.restore import Incomplete, Restoration, catch_up
 from nsqd_py.store.uploading import StoreStream
 
 _PATIENCE_S = 60.0  # how long a start waits for the store
@@ -49,10 +51,13 @@ class StoreAddition(Addition):
     With `--store-acks=1`, each write to a log has a number, beginning at 1, and its publishers wait for the round that
     has it.
 
-    damaged_objects  objects that were damaged or foreign, and that the claim has set aside
+    damaged_objects  objects that the claim has found damaged, foreign or missing
+    damage           a sentence about the first of them
     """
 
-    def __init__(self, broker: Broker, objects: CountedObjects, owner: Owner, damaged_objects: int) -> None:
+    def __init__(
+        self, broker: Broker, objects: CountedObjects, owner: Owner, damaged_objects: int, damage: str
+    ) -> None:
         options = broker.options
         self._broker = broker
         self._objects = objects
@@ -60,6 +65,7 @@ class StoreAddition(Addition):
         self._gate = AnswerGate(timeout_ns=options.store_timeout_ns)
         self._writes = 0
         self.damaged_objects = damaged_objects
+        self._damage = damage
         self._alarm = broker.alarms.alarm(self._refuse_overdue)
         self.stream: StoreStream | None = None
         if options.store_acks:
@@ -94,6 +100,11 @@ class StoreAddition(Addition):
         self._gate.refuse_overdue(now_ns, TimeoutError(errno.ETIMEDOUT, reason))
         self._alarm.set(self._gate.next_deadline_ns)
 
+    def waits_for(self, write: int) -> bool:
+        """True if a publisher waits for this write, or for one before it."""
+        first = self._gate.first_write
+        return first is not None and first <= write
+
     def refuse_all(self, reason: str) -> None:
         """Refuse all publishers that wait."""
         self._gate.answer_all(lambda _write: OSError(errno.EIO, reason))
@@ -108,9 +119,12 @@ class StoreAddition(Addition):
 
     def notice(self) -> str | None:
         outage = self.stream.outage if self.stream is not None else None
-        if outage is None or monotonic() - outage.since_s < _NOTICE_AFTER_S:
-            return None
-        return f"the store {self._objects!r} takes nothing: {outage.reason}"
+        if outage is not None and monotonic() - outage.since_s >= _NOTICE_AFTER_S:
+            return f"the store {self._objects!r} takes nothing: {outage.reason}"
+        missing = self._missing()
+        if missing:
+            return f"the store {self._objects!r} has lost {len(missing)} log files, among them {missing[0]}"
+        return None
 
     def statistics(self) -> dict[str, Any]:
         stream = self.stream
@@ -144,7 +158,8 @@ class StoreAddition(Addition):
             "requests": requests.by_kind(),
             "requests_today": requests.today(self._broker.services.wall_clock()),
             "errors": requests.errors,
-            "damaged_objects": self.damaged_objects,
+            "damaged_objects": self.damaged_objects + len(self._missing()),
+            "damage": self._damage,
             "away_ms": away_ms,
             "error": error,
             "read_error": self._read_error(),
@@ -153,8 +168,16 @@ class StoreAddition(Addition):
 
     def _read_error(self) -> str:
         """Return why a channel cannot read on in the store, where its messages have left the disk."""
-        histories = (topic.log.history for topic in self._broker.topics.values() if topic.log is not None)
-        return next((history.problem for history in histories if history is not None and history.problem), "")
+        return next((history.problem for history in self._histories() if history.problem), "")
+
+    def _missing(self) -> list[str]:
+        """Return the names of the log files that channels have passed over, since the store does not have them any more."""
+        return sorted(name for history in self._histories() for name in history.missing)
+
+    def _histories(self) -> Iterator[LogHistory]:
+        for topic in self._broker.topics.values():
+            if topic.log is not None and topic.log.history is not None:
+                yield topic.log.history
 
     def other_copies(self) -> StoreCopies | None:
         if self.stream is None:
@@ -179,7 +202,7 @@ class StorePart(Part):
         self._history: StoreHistory | None = None
         self._is_other_node = False  # the state was another node's
         self._damaged_objects = 0
-        self._end_s = 0.0
+        self._damage = ""  # the first of them
 
     # ---- the start
 
@@ -208,11 +231,18 @@ class StorePart(Part):
                 restoration.run(image)
             else:
                 catch_up(restoration, image, is_same_boot=self._is_same_boot())
-        except (BadObject, StoreError, StoreRefused) as error:
+        except Incomplete as error:
+            damage = self._damage or next(iter(restoration.failed.values()))
+            raise StartError(f"the store {objects!r} is damaged ({damage}), and {error}") from error
+        except (BadObject, Missing, StoreError, StoreRefused) as error:
             raise StartError(
                 f"cannot get from the store {objects!r} what is missing here: {error}"
             ) from error
-        self._files = StoredFiles(file for files in image.files.values() for file in files)
+        for text in restoration.failed.values():
+            self._damage = self._damage or text
+            self._damaged_objects += 1
+        stored = [file for files in image.files.values() for file in files]
+        self._files = StoredFiles(file for file in stored if file.name not in restoration.gone)
         self._history = StoreHistory(objects, self._files, options)
         self._broker.logs.use_store(self._history)
 
@@ -250,8 +280,9 @@ class StorePart(Part):
             )
 
     def _note_damage(self, error: BadObject) -> None:
+        self._damage = self._damage or str(error)
         self._damaged_objects += 1
-        self._log.error("STORE: %s; set aside", error)
+        self._log.error("STORE: %s", error)
 
     def _is_same_boot(self) -> bool:
         """True if the machine was not rebooted since the last nsqd on this data path: then it has lost nothing."""
@@ -269,7 +300,8 @@ class StorePart(Part):
             promote(broker, self._directory, None)
         assert self._files is not None
         owner.image = None
-        addition = self._addition = StoreAddition(broker, objects, owner, self._damaged_objects)
+        broker.logs.keep_epochs()  # so that the next start knows a topic that was made again
+        addition = self._addition = StoreAddition(broker, objects, owner, self._damaged_objects, self._damage)
         addition.stream = StoreStream(
             broker, self._directory, self._threadpool, objects, owner, self._files, addition, self._superseded
         )
@@ -292,16 +324,27 @@ class StorePart(Part):
     # ---- the end
 
     def stop(self) -> None:
-        """Put what publishers wait for."""
-        self._end_s = monotonic() + _LAST_ROUNDS_S
-        self._finish()
+        """Put what publishers wait for now. They go on publishing until their connections are closed."""
+        addition = self._addition
+        if addition is None or addition.stream is None:
+            return
+        addition.stream.hurry()
+        ends_s = monotonic() + _LAST_ROUNDS_S
+        last_write = addition.last_write()
+        while addition.waits_for(last_write) and monotonic() < ends_s:
+            gevent.sleep(_POLL_S)
 
     def answered(self) -> None:
-        """Put what consumers finished last, and say in the store that it has everything."""
-        self._finish()
+        """Put what is left, and say in the store that it has everything."""
         stream = self._addition.stream if self._addition is not None else None
-        if stream is not None and stream.has_all and not self._has_unsaved():
-            gevent.spawn(self._close_head).join(max(0.0, self._end_s - monotonic()))
+        if stream is None:
+            return
+        stream.hurry()
+        ends_s = monotonic() + _LAST_ROUNDS_S
+        while (self._has_unsaved() or not stream.has_all) and monotonic() < ends_s:
+            gevent.sleep(_POLL_S)
+        if stream.has_all:
+            gevent.spawn(self._close_head).join(max(0.0, ends_s - monotonic()))
 
     def _close_head(self) -> None:
         assert self._owner is not None
@@ -309,15 +352,6 @@ class StorePart(Part):
             in_thread(self._threadpool, self._owner.close)
         except NsqdError as error:
             self._log.warning("STORE: cannot say in the store that this nsqd has stopped - %s", error)
-
-    def _finish(self) -> None:
-        """Wait until the store has everything, for the time that is left. Blocks this greenlet."""
-        stream = self._addition.stream if self._addition is not None else None
-        if stream is None:
-            return
-        stream.hurry()
-        while monotonic() < self._end_s and (self._has_unsaved() or not stream.has_all):
-            gevent.sleep(_POLL_S)
 
     def closed(self) -> None:
         if self._history is not None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 from google_crc32c import extend
 
@@ -21,16 +22,18 @@ from nsqd_py.broker.state_files import (
     MEMBER_FILE,
     METADATA_FILE,
     BadMetadata,
+    read_checked,
+    read_epochs,
     read_metadata,
     write_checked,
 )
-from nsqd_py.diskqueue.checking import damage_in
+from nsqd_py.diskqueue.checking import damage_in, numbers_in
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, replace_file, sync_directory
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.ranges import Range
-from nsqd_py.diskqueue.records import Damaged
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
-from nsqd_py.errors import StartError
+from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.objects.calls import Missing, Objects
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import create, make_directory, open_file
@@ -44,24 +47,40 @@ from nsqd_py.store.ownership import CLAIMS_FILE
 _AT_ONCE = 8  # files that are fetched at the same time
 _PIECE_BYTES = 4 * 1024 * 1024
 _POLL_S = 0.05
+_MOST_NAMED = 20
 _ALONE_PREFIX = "store-alone-"
 # Files of an empty data path. A new file system has lost+found.
 _OF_EMPTY = {"lost+found", CLAIMS_FILE, MEMBER_FILE}
 
 
+class Incomplete(NsqdError):
+    """The store has lost something; the text says what."""
+
+
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """Writes files of a store into the data path `directory`."""
+    """Writes files of a store into the data path `directory`.
+
+    failed  why objects with log files could not be fetched as a whole, by their names
+    gone    those of them that are missing
+    """
 
     directory: Path
     objects: Objects
     on_progress: Callable[[], None]
     log: Log
+    failed: dict[str, str] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
     def is_due(self, restore_from: str) -> bool:
         """True if the data path is empty, and must be restored. Raises StartError and OSError."""
         names = set(os.listdir(self.directory))
         if BACKUP_FILE in names:
+            missing = read_checked(self.directory / BACKUP_FILE, lambda fields: str(fields["missing"]))
+            if missing and not restore_from:  # the operator has read it
+                self.log.error("STORE: nsqd serves without what the store has lost: %s", missing)
+                (self.directory / BACKUP_FILE).unlink()
+                return False
             if not restore_from:
                 raise StartError(
                     f"{self.directory.absolute()} was not restored completely: give --restore-from again, which restores "
@@ -79,9 +98,9 @@ class Restoration:
     def run(self, image: StoreImage, *, is_complete: bool = False) -> int:
         """Write all files that are needed, and return their number; with `is_complete`, all that there are.
 
-        Raises OSError, BadObject and the errors of `Objects`.
+        Raises OSError, BadObject, Incomplete and the errors of `Objects`.
         """
-        write_checked(self.directory / BACKUP_FILE, {"restored": True})
+        write_checked(self.directory / BACKUP_FILE, {"missing": ""})
         self._remove_partial()
         for name, content in image.small.items():
             self.write_small(name, content)
@@ -89,10 +108,21 @@ class Restoration:
             source for topic in image.topics for source in self.needed(image, topic, is_complete=is_complete)
         ]
         self.fetch(sources)
-        (self.directory / BACKUP_FILE).unlink()
+        missing = ""
+        if image.is_broken or self.failed:
+            missing = missing_in(self.directory, image, self.failed)
+        if missing:
+            write_checked(self.directory / BACKUP_FILE, {"missing": missing})
+        else:
+            (self.directory / BACKUP_FILE).unlink()
         sync_directory(self.directory)
         size_bytes = sum(source.size_bytes for source in sources)
         self.log.info("STORE: restored %d log files, %d bytes", len(sources), size_bytes)
+        if missing:
+            raise Incomplete(
+                f"messages are missing in it: {missing}. What is left is in {self.directory.absolute()}: start nsqd without "
+                "--restore-from to serve that; until then, nothing in the store is replaced"
+            )
         return len(image.small) + len(sources)
 
     def _remove_partial(self) -> None:
@@ -137,15 +167,42 @@ class Restoration:
         sync_directory(self.directory)
 
     def _fetch(self, source: LogSource) -> None:
-        """Write one file under another name, then give it its own; runs in a thread."""
+        """Write one file under another name, then give it its own; runs in a thread.
+
+        A damaged object is written as it is, since nsqd passes over the records that are damaged.
+        """
         check_name(source.name)
         path = self.directory / source.name
         temporary = path.with_name(f"{path.name}.compact")  # a start removes it
         with create(temporary) as file:
-            self._copy_to(source, 0, lambda _offset, data: file.write(data))
+            try:
+                self._copy_to(source, 0, lambda _offset, data: file.write(data))
+            except (BadObject, Missing) as error:
+                self.note_failed(source, error)
+                if not file.tell() and source.tail is None:
+                    return
+                self._write_rest(source, file)
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, path)
+
+    @staticmethod
+    def _write_rest(source: LogSource, file: IO[bytes]) -> None:
+        """Write the header of a file whose object is missing, and the tail of one whose object is damaged or missing."""
+        if not file.tell():
+            file.write(FileHeader(source.salt, source.first_seq, 0).encode())
+        if source.tail is not None:
+            file.seek(source.tail.start_offset)
+            file.writelines(source.tail.chunks)
+
+    def note_failed(self, source: LogSource, error: BadObject | Missing) -> None:
+        """Note that the object of a log file is damaged or missing."""
+        assert source.stored is not None
+        name = source.stored.name
+        self.failed[name] = str(error)
+        if isinstance(error, Missing):
+            self.gone.add(name)
+        self.log.error("STORE: %s", error)
 
     def _copy_to(self, source: LogSource, start: int, write: Callable[[int, bytes], object]) -> None:
         """Read a log file from `start` on, and pass the pieces with their offsets to `write`."""
@@ -225,6 +282,51 @@ def _journals_of(image: StoreImage, topic: str) -> set[str]:
     return {name for name in image.small if name.endswith(JOURNAL_SUFFIX) and topic_of(name) == topic}
 
 
+# ---- what a store has lost
+
+
+def missing_in(directory: Path, image: StoreImage, failed: Container[str]) -> str:
+    """Return which messages of which topics are missing, or may be, in a data path that was restored from what is left.
+
+    failed  names of objects that are damaged or missing
+    """
+    sentences = []
+    for topic in sorted(image.topics):
+        ranges, next_seq = _missing_in_topic(directory, image, topic, failed)
+        if ranges:
+            sentences.append(f"{topic}: messages {', '.join(ranges)}")
+        elif image.is_broken:
+            sentences.append(f"{topic}: what came from message {next_seq} on is not known")
+    named = sentences[:_MOST_NAMED]
+    left = len(sentences) - len(named)
+    if left:
+        named.append(f"and {left} other topics")
+    return "; ".join(named) or "it is not known which"
+
+
+def _missing_in_topic(
+    directory: Path, image: StoreImage, topic: str, failed: Container[str]
+) -> tuple[list[str], int]:
+    """Return the ranges of messages that are missing in the logs of a topic, and the number after its last message."""
+    ranges: list[str] = []
+    next_seq = 0
+    for source in image.log_files(topic):
+        stored = source.stored
+        path = directory / source.name
+        is_damaged = source.name in image.holes or (stored is not None and stored.name in failed)
+        next_seq = max(next_seq, source.first_seq)
+        if path.exists() and (is_damaged or source.tail is not None):
+            for start, end in numbers_in(path, source.salt, [(FILE_HEADER_BYTES, path.stat().st_size)]):
+                if is_damaged and start > next_seq:
+                    ranges.append(f"{next_seq} to {start - 1}")
+                next_seq = end
+        end_seq = stored.end_seq if stored is not None else 0
+        if is_damaged and end_seq > next_seq:
+            ranges.append(f"{next_seq} to {end_seq - 1}")
+        next_seq = max(next_seq, end_seq)
+    return ranges, next_seq
+
+
 # ---- a data path that has lost its end
 
 
@@ -239,9 +341,17 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_same_boot: bool)
     directory = restoration.directory
     present = {topic_of(name) for name in os.listdir(directory)}
     known = _topics_of(directory)
+    saved = read_epochs(directory)
+    ended = saved.ended if saved is not None else {}
     for topic in list(image.topics):
         restoration.on_progress()
-        if topic in present:
+        epochs = image.topics[topic].epochs
+        if epochs and any(log.epoch == epochs[0].number for log in ended.get(topic, ())):
+            restoration.log.info(
+                "STORE: topic %s was deleted here; its messages in the store are too old", topic
+            )
+            image.files.pop(topic, None)
+        elif topic in present:
             _CatchUp(restoration, image, topic).run(is_same_boot=is_same_boot)
         elif not is_same_boot or known is None or topic in known:
             restoration.log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
@@ -294,7 +404,7 @@ class _CatchUp:
         ]
         if lost:
             self._restoration.fetch(lost)
-            names = ", ".join(source.name for source in lost)
+            names = ", ".join(source.name for source in lost if (self._directory / source.name).exists())
             self._restoration.log.warning(
                 "STORE: files that were missing here came back from the store: %s", names
             )
@@ -328,9 +438,7 @@ class _CatchUp:
         try:
             self._compare(source)
         except (BadObject, Missing) as error:
-            self._restoration.log.error(
-                "STORE: %s is damaged here, and cannot be repaired: %s", source.name, error
-            )
+            self._restoration.note_failed(source, error)
 
     def _compare(self, source: LogSource) -> None:
         """Repair a local log file from the same one in the store: what its disk has lost, and what is damaged.
@@ -346,8 +454,13 @@ class _CatchUp:
             return
         ranges = [*damage_in(path, source.salt), (size_bytes, source.size_bytes)]
         stored_from = 0 if source.stored is not None or source.tail is None else source.tail.start_offset
-        lost = list(_overlaps(ranges, stored_from, source.size_bytes))
-        if self._is_other(source, size_bytes, lost):
+        holes = self._image.holes.get(source.name, [])
+        lost = [
+            (start, end)
+            for start, end in _overlaps(ranges, stored_from, source.size_bytes)
+            if not any(_overlaps(holes, start, end))
+        ]
+        if self._is_other(source, size_bytes, lost, holes):
             self._use_local(source)
         elif lost:
             self._restoration.repair(source, lost)
@@ -357,11 +470,12 @@ class _CatchUp:
                 sum(end - start for start, end in lost),
             )
 
-    def _is_other(self, source: LogSource, size_bytes: int, lost: list[Range]) -> bool:
+    def _is_other(self, source: LogSource, size_bytes: int, lost: list[Range], holes: list[Range]) -> bool:
         """True if the local file and the store's differ where both are valid: nsqd has served without the store."""
-        if not lost and self._has_end_of(source):
+        if not (lost or holes) and self._has_end_of(source):
             return False
-        ends = [0, *(offset for each in lost for offset in each), min(size_bytes, source.size_bytes)]
+        left_out = sorted([*lost, *holes])
+        ends = [0, *(offset for each in left_out for offset in each), min(size_bytes, source.size_bytes)]
         valid = list(zip(ends[::2], ends[1::2], strict=True))
         return self._restoration.differs(source, valid)
 

@@ -20,6 +20,7 @@ from tests.support.harm import flip
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import consume_all
 from tests.support.wire import pub
+from tests.torture.store_losses import Publisher
 
 pytestmark = pytest.mark.ours
 
@@ -229,6 +230,159 @@ def test_a_damaged_round_is_named_and_set_aside(machine, store, tmp_path):
     assert consume_all(nsqd, "t", "c") == [b"1"]
 
 
+def rounds_of(path: Path) -> list[Path]:
+    """Return the rounds from the base on that the head names."""
+    base = json.loads((path / "head.json").read_text())["base"]
+    return [each for each in sorted((path / "rounds").iterdir()) if int(each.name, 16) >= base]
+
+
+def unlink(path: Path) -> None:
+    path.unlink()
+
+
+def flip_middle(path: Path) -> None:
+    flip(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("harm", [flip_middle, unlink])
+def test_a_base_that_is_damaged_loses_nothing_that_the_one_before_has(machine, store, tmp_path, harm):
+    """A restoration says what is missing, and nsqd serves only when the operator says so; the store stays as it is."""
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.publish("t", [b"%03d" % number for number in range(100)], batch=10)
+    nsqd.kill()
+    nsqd.start()
+    nsqd.pub("t", b"after")
+    nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    base = rounds_of(tmp_path / "store")[0]
+    harm(base)
+    again = machine("b", f"--restore-from={store}")
+    errors = again.fails_to_start()
+    assert f"the store {store} is damaged (rounds/{base.name} is " in errors
+    assert "messages are missing in it: t: " in errors
+    assert "start nsqd without --restore-from" in errors
+    assert "Traceback" not in errors
+    assert "is damaged" in again.fails_to_start(), "also when systemd starts it again"
+    serving = machine("b").start()
+    assert "serves without what the store has lost: t: " in serving.log_text()
+    assert statistics(serving)["damaged_objects"] == 1
+    assert base.name in statistics(serving)["damage"]
+    assert len(consume_all(serving, "t", "c")) == 101
+    wait_until_stored(serving)
+    lose(serving)
+    last = machine("d", f"--restore-from={store}").start()
+    assert statistics(last)["damaged_objects"] == 0
+
+
+def test_a_lost_round_loses_only_its_messages(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    for topic in "tu":
+        nsqd.create(topic, "c")
+    for number in range(30):
+        nsqd.pub("tu"[number % 2], b"%d" % number)
+    wait_until_stored(nsqd)
+    nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    rounds_of(tmp_path / "store")[-20].unlink()
+    again = machine("b", f"--restore-from={store}")
+    errors = again.fails_to_start()
+    assert re.search(r"is missing: it was deleted or lost\).*messages \d+ to \d+", errors), errors
+    serving = machine("b").start()
+    found = [int(body) for topic in "tu" for body in consume_all(serving, topic, "c")]
+    assert 28 <= len(set(found)) < 30, sorted(found)
+
+
+@pytest.mark.parametrize("harm", [flip_middle, unlink])
+def test_a_damaged_log_file_in_the_store_is_named_and_the_rest_is_restored(machine, store, tmp_path, harm):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.publish("t", [b"%03d" % number + os.urandom(10_000) for number in range(200)], batch=20)
+    nsqd.kill()
+    nsqd.start()  # a base: the first part of the log goes up as an object
+    nsqd.pub("t", b"200")
+    nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    (file,) = (tmp_path / "store/files").rglob("*.log")
+    harm(file)
+    again = machine("b", f"--restore-from={store}")
+    errors = again.fails_to_start()
+    assert re.search(
+        r"is damaged \(files/t/.* messages are missing in it: t: messages \d+ to \d+\.", errors
+    ), errors
+    assert "Traceback" not in errors
+    serving = machine("b").start()
+    assert statistics(serving)["damaged_objects"] == 1
+    with serving.consumer("t", "c", 300) as client:
+        found = [int(client.message().body[:3])]
+        while found[-1] != 200:
+            found.append(int(client.message().body[:3]))
+    assert len(found) >= 180 or harm is unlink
+
+
+def test_a_head_that_is_missing_is_not_made_again(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    nsqd.kill()
+    head = tmp_path / "store/head.json"
+    content = head.read_bytes()
+    head.unlink()
+    for flags in ((), (), (f"--restore-from={store}",)):
+        other = machine(f"b{len(flags)}", *flags)
+        assert "which has rounds/" in other.fails_to_start()
+    assert not head.exists()
+    head.write_bytes(content)
+    nsqd.start()
+
+
+def test_an_nsqd_without_messages_notices_that_it_was_replaced(machine, store):
+    nsqd = machine("a").start()
+    nsqd.create("t", "c")
+    wait_until_stored(nsqd)
+    machine("b", f"--restore-from={store}").start()
+    assert nsqd.wait(DEADLINE_S) == 1
+    assert "belongs to 127.0.0.1" in nsqd.log_text()
+
+
+def test_a_topic_that_was_made_again_while_the_store_was_away(machine, bucket):
+    url = bucket.url("s")
+    with FaultProxy(bucket.endpoint) as proxy:
+        nsqd = machine("a", f"--store-endpoint={proxy.endpoint}", url=url).start()
+        nsqd.create("t", "c")
+        nsqd.publish("t", [b"old%03d" % number + bytes(10_000) for number in range(200)], batch=20)
+        wait_until_stored(nsqd)
+        nsqd.restart(clean=False)
+        wait_until_stored(nsqd)  # a base: the first part of the log is an object
+        proxy.at_random(1, 1.0, (refused(503),))
+        nsqd.post("/topic/delete?topic=t")
+        nsqd.create("t", "c")
+        nsqd.mpub("t", [b"new%d" % number for number in range(10)])
+        nsqd.kill()
+        proxy.stop_faults()
+        nsqd.start()
+        assert "topic t was deleted here" in nsqd.log_text()
+        wait_until_stored(nsqd)
+        nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    again = machine("b", f"--restore-from={url}", url=url).start()
+    assert sorted(consume_all(again, "t", "c")) == [b"new%d" % number for number in range(10)]
+
+
+def test_a_foreign_object_far_away_stops_nothing(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    nsqd.kill()
+    (tmp_path / "store/rounds/ffffffffffffffff").write_bytes(b"hello")
+    nsqd.start()
+    assert "rounds/ffffffffffffffff is damaged: it has only 5 bytes; set aside" in nsqd.log_text()
+    nsqd.pub("t", b"2")
+    lose(nsqd)
+    again = machine("b", f"--restore-from={store}").start()
+    assert sorted(consume_all(again, "t", "c")) == [b"1", b"2"]
+
+
 # ---- a disk that lost something
 
 
@@ -413,3 +567,21 @@ def test_a_bucket_that_does_not_exist_is_refused(machine, bucket):
     errors = machine("a", url="s3://no-such-bucket-anywhere/x").fails_to_start()
     assert "cannot be claimed" in errors
     assert errors.count("Traceback") == 0
+
+
+def test_a_stop_under_load_puts_all_that_was_acknowledged(machine, store):
+    """Also what was published after the signal, until the connections were closed."""
+    nsqd = machine("a").start()
+    nsqd.create("t", "c")
+    wait_until_stored(nsqd)
+    publishers = [Publisher(nsqd, f"p{number}", 10) for number in range(2)]
+    for publisher in publishers:
+        publisher.start()
+    wait_until(lambda: all(len(publisher.acknowledged) > 100 for publisher in publishers), DEADLINE_S)
+    assert nsqd.stop() == 0
+    for publisher in publishers:
+        publisher.join(DEADLINE_S)
+    shutil.rmtree(nsqd.data_path)
+    again = machine("b", f"--restore-from={store}").start()
+    acknowledged = {body for publisher in publishers for body in publisher.acknowledged}
+    assert acknowledged <= set(consume_all(again, "t", "c"))
