@@ -30,7 +30,7 @@ from nsqd_py.store.history import StoreHistory
 from nsqd_py.store.layout import BadObject, Head
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 from nsqd_py.store.repairing import StoreCopies
-from nsqd_py.store.requests import CountedObjects
+from nsqd_py.store.requests import Requests, counted
 from nsqd_py.store.restore import Restoration, catch_up
 from nsqd_py.store.uploading import StoreStream
 
@@ -49,11 +49,12 @@ class StoreAddition(Addition):
     has it.
     """
 
-    def __init__(self, broker: Broker, objects: CountedObjects, owner: Owner) -> None:
+    def __init__(self, broker: Broker, objects: Objects, owner: Owner, requests: Requests) -> None:
         options = broker.options
         self._broker = broker
         self._objects = objects
         self._owner = owner
+        self._requests = requests
         self._gate = AnswerGate(timeout_ns=options.store_timeout_ns)
         self._writes = 0
         self._alarm = broker.alarms.alarm(self._refuse_overdue)
@@ -136,7 +137,7 @@ class StoreAddition(Addition):
             "last_round_ms_ago": last_round_ms_ago,
             "objects": len(stream.files) + stream.round_count,
             "size_bytes": stream.files.size_bytes + stream.round_bytes,
-            "requests_today": self._objects.requests.today(self._broker.services.wall_clock()),
+            "requests_today": self._requests.today(self._broker.services.wall_clock()),
             "error": stream.outage.reason if stream.outage is not None else "",
         }
         return {"store": shown}
@@ -157,7 +158,8 @@ class StorePart(Part):
         self._directory: Path = host.broker.services.directory
         self._threadpool = host.broker.services.threadpool
         self._log = host.broker.log
-        self._objects: CountedObjects | None = None
+        self._objects: Objects | None = None
+        self._requests = Requests()
         self._owner: Owner | None = None
         self._addition: StoreAddition | None = None
         self._files: StoredFiles | None = None
@@ -170,7 +172,7 @@ class StorePart(Part):
         options = self._options
         share_arenas()  # the client of a bucket has threads
         try:
-            objects = CountedObjects(open_objects(options.store, options.store_endpoint))
+            objects = counted(open_objects(options.store, options.store_endpoint), self._requests)
         except (ValueError, StoreRefused) as error:
             raise StartError(f"--store={options.store} cannot be used: {error}") from error
         self._objects = objects
@@ -251,7 +253,7 @@ class StorePart(Part):
             promote(broker, self._directory, None)
         assert self._files is not None
         owner.image = None
-        addition = self._addition = StoreAddition(broker, objects, owner)
+        addition = self._addition = StoreAddition(broker, objects, owner, self._requests)
         addition.stream = StoreStream(
             broker, self._directory, self._threadpool, objects, owner, self._files, addition, self._superseded
         )

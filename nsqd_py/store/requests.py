@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from threading import Lock
+from typing import Any, cast
 
-from nsqd_py.objects.calls import Listed, Objects, Version
+from nsqd_py.objects.calls import Objects
 from nsqd_py.settings.durations import HOUR_NS
 
 _DAY_NS = 24 * HOUR_NS
@@ -37,40 +36,21 @@ class Requests:
             return self._count - self._counted
 
 
-class CountedObjects(Objects):
-    """The objects of a store; each call counts as a request."""
+def counted(objects: Objects, requests: Requests) -> Objects:
+    """Return the objects of a store; each call counts as a request."""
+    return cast(Objects, _Counted(objects, requests))
 
-    def __init__(self, objects: Objects) -> None:
+
+class _Counted:
+    """All calls are passed on: whoever asks for one makes it."""
+
+    def __init__(self, objects: Objects, requests: Requests) -> None:
         self._objects = objects
-        self.requests = Requests()
+        self._requests = requests
 
     def __repr__(self) -> str:
         return repr(self._objects)
 
-    def create(self, name: str, data: bytes) -> Version:
-        self.requests.add()
-        return self._objects.create(name, data)
-
-    def get(self, name: str) -> tuple[bytes, Version]:
-        self.requests.add()
-        return self._objects.get(name)
-
-    def get_range(self, name: str, start: int, end: int) -> bytes:
-        self.requests.add()
-        return self._objects.get_range(name, start, end)
-
-    def swap(self, name: str, data: bytes, version: Version) -> Version:
-        self.requests.add()
-        return self._objects.swap(name, data, version)
-
-    def put_file(self, name: str, path: Path, size_bytes: int) -> None:
-        self.requests.add()
-        self._objects.put_file(name, path, size_bytes)
-
-    def delete(self, names: Iterable[str]) -> None:
-        self.requests.add()
-        self._objects.delete(names)
-
-    def list(self, prefix: str) -> Iterator[Listed]:
-        self.requests.add()
-        return self._objects.list(prefix)
+    def __getattr__(self, name: str) -> Any:
+        self._requests.add()
+        return getattr(self._objects, name)
