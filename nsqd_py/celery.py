@@ -17,7 +17,8 @@ was finished in the moment before: the first kind belongs to the delivery that t
 finished again. So a crash of nsqd alone does not run a task twice in the same worker.
 
 Threads
-Pump  its thread steps the consumers; others add sources, read `arrived` and `failure`, and wake its pollers
+Pump  its thread steps the consumers; others add sources, read `arrived` and `failure`, and wake its pollers. Once it stops, it
+    gives back what has arrived: each message is taken from `arrived` in one call of a deque
 Source.is_cancelled  set once, by the thread of the transport, and read by the pump
 """
 
@@ -405,6 +406,7 @@ class Pump:
         self._pid = os.getpid()
         self._is_started = False
         self._is_stopping = False
+        self._abandoned: Deliveries | None = None  # those of a connection that was dropped
         self._stopped = Latch(self._backend.make_lock)
 
     def add(self, source: Source) -> None:
@@ -429,6 +431,18 @@ class Pump:
         if self._is_started:
             self._poller.wake()
         else:
+            self._close()
+
+    def abandon(self, deliveries: Deliveries) -> None:
+        """Let the thread give these back, and end.
+
+        The garbage collector calls this in any thread, perhaps in the middle of a turn: it only leaves a note.
+        """
+        self._abandoned = deliveries
+        if self._is_started:
+            self._poller.wake()
+        else:
+            self._is_stopping = True
             self._close()
 
     def stop(self, timeout_s: float) -> None:
@@ -458,13 +472,30 @@ class Pump:
         """Step all consumers, and wait. Return False at the end."""
         while self._added:
             self._sources.append(self._added.popleft())
+        abandoned, self._abandoned = self._abandoned, None
+        if abandoned is not None:
+            self.begin_to_stop(_CLOSE_S)
+            abandoned.give_back_all()
         self._sources = [source for source in self._sources if self._step(source)]
+        if self._is_stopping:
+            self._return_arrived()
         if self._is_stopping and not self._sources and not self._added:
             return False
         watched = [each for source in self._sources for each in source.consumer.watched]
         wait_s = min([_LONGEST_WAIT_S, *(source.consumer.wait_s for source in self._sources)])
         self._poller.wait(watched, wait_s)
         return True
+
+    def _return_arrived(self) -> None:
+        """Let nsqd deliver again what nothing will sort.
+
+        Until nsqd has read that a consumer leaves, it may deliver a message to it again that was just given back. A message in
+        flight when the connection closes would wait for its time-out.
+        """
+        with suppress(IndexError):  # it is empty, or the transport sorts the last one
+            while True:
+                _, message = self.arrived.popleft()
+                message.requeue(0, backoff=False)
 
     def _step(self, source: Source) -> bool:
         """Return False once the consumer has ended."""
@@ -1209,8 +1240,7 @@ class Transport(virtual.Transport):
 def _drop(pump: Pump, deliveries: Deliveries) -> None:
     """End what a connection that was dropped without `close` has left."""
     if pump.is_own_process:
-        deliveries.give_back_all()
-        pump.begin_to_stop(_CLOSE_S)
+        pump.abandon(deliveries)
 
 
 TRANSPORT_ALIASES[SCHEME] = _PATH

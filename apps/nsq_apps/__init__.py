@@ -4,7 +4,7 @@ Daemons
 nsqd, nsqlookupd, nsqadmin
 
 Tools
-nsq_cat, nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, nsq_worker, to_nsq, spark_replay
+nsq_cat, nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, nsq_worker, to_nsq, spark_compact, spark_replay
 
 What they share
 starting   the start and the end of every daemon and tool

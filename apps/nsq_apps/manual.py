@@ -35,6 +35,7 @@ _TOOLS = (
     "nsq_tools.to_http.program",
     "nsq_tools.nsq_to_nsq.program",
     "nsq_tools.worker.program",
+    "nsq_spark.compact.program",
     "nsq_spark.replay.options",
 )
 # The daemons: package, name of the declaration, reference page.

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 
 def _check(options: CatOptions) -> None:
+    from nsq_tools.cat.selection import selection_of
     from nsq_tools.tail.rendering import check_shown
 
     check_shown(options)
+    selection_of(options)
 
 
 def _run(options: CatOptions, log: Log) -> int:

@@ -8,6 +8,7 @@ from functools import cache
 
 from nsqadmin_py.cluster.attention import Attention, FoundProblems
 from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqd_py.cluster import stores
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.finding import problems
 from nsqd_py.cluster.problems.limits import Limits
@@ -85,6 +86,7 @@ def _visible_node(node: Node, sees: Sees) -> Node:
         of_channels=Sum(NO_CHANNEL),
         latency=(),
         role=without_counts(node.role),
+        store=stores.without_counts(node.store),
         health="OK"
         if is_only_draining(node)
         else node.health.partition(" ")[0],  # what follows may name a topic

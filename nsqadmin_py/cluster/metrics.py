@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nsqd_py.cluster import stores
 from nsqd_py.cluster.counts import ChannelCounts, Rates, TopicCounts
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.states import FAILED
@@ -130,6 +131,27 @@ class Roles:
         if known:
             about |= _lag_json(max(known, key=lambda pair: (pair.lag.ms, pair.lag.messages or 0)))
         return about
+
+
+def store_json(node: Node) -> Json | None:
+    """Return the store of an nsqd; None if it has none."""
+    store = node.store
+    if store is None:
+        return None
+    return {
+        "url": store.url,
+        "epoch": store.epoch,
+        "state": store.state,
+        "acks": store.acks,
+        "lag_messages": store.lag.messages,
+        "lag_bytes": store.lag.size_bytes,
+        "lag_s": round(store.lag.ms / 1000, 3),
+        "as_of_s": None if store.last_round_ms_ago is None else store.last_round_ms_ago / 1000,
+        "objects": store.objects,
+        "size_bytes": store.size_bytes,
+        "requests_today": store.requests_today,
+        "troubles": [trouble.text for trouble in stores.troubles(store)],
+    }
 
 
 def pair_json(pair: Pair) -> Json:

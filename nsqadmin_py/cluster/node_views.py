@@ -5,7 +5,15 @@ from __future__ import annotations
 from heapq import nsmallest
 
 from nsqadmin_py.cluster.last_known import LastKnown, NodeMemory
-from nsqadmin_py.cluster.metrics import Json, Roles, View, latency_json, node_metrics_json, part_metrics_json
+from nsqadmin_py.cluster.metrics import (
+    Json,
+    Roles,
+    View,
+    latency_json,
+    node_metrics_json,
+    part_metrics_json,
+    store_json,
+)
 from nsqadmin_py.refusals import NotThere
 from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.model import Cluster, Node
@@ -55,6 +63,7 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) 
         "start_time": node.start_time,
         "seen_s": seen_s,
         **roles.json_of(node),
+        "store": store_json(node),
         **_node_metrics(node, known),
     }
 

@@ -43,9 +43,14 @@ def read_topic(request: Request[Broker]) -> Reply:
     """Return retained records from a sequence number or a time on, or behind a message id, in the format of a log file.
 
     This is for readers that keep their own checkpoint of a topic; the epoch says whether it is of this log. Records that
-    cannot be read are left out, and X-Nsq-Damaged-Bytes says how many bytes they have.
+    cannot be read are left out, and X-Nsq-Damaged-Bytes says how many bytes they have. If the topic was deleted, the answer
+    says how many messages its logs had.
     """
-    topic = named_topic(request)
+    ended = _ended_logs(request)
+    try:
+        topic = named_topic(request)
+    except HttpError as error:
+        return answers.failure(error, ended)
     log = _log_of(topic)
     ids_rise = not topic.policy.takes_dead_letters  # which keep their ids
     if not ids_rise and "id" in request.params:
@@ -65,11 +70,22 @@ def read_topic(request: Request[Broker]) -> Reply:
         f"X-Nsq-Epoch: {log.epochs[0].number}\r\n"
         f"X-Nsq-Damaged-Bytes: {retained.damaged_bytes}\r\n"
     )
-    if ended := request.app.logs.ended.get(topic.name):
-        headers += f"X-Nsq-Ended: {','.join(f'{epoch}:{count}' for epoch, count in ended)}\r\n"
+    headers += ended
     if ids_rise:
-        headers += f"X-Nsq-Before-Id: {retained.before_id:016x}\r\nX-Nsq-End-Id: {log.used_id:016x}\r\n"
+        headers += (
+            f"X-Nsq-Before-Id: {retained.before_id:016x}\r\n"
+            f"X-Nsq-End-Id: {log.used_id:016x}\r\n"
+            f"X-Nsq-Earliest-Id: {log.earliest_id:016x}\r\n"
+        )
     return Reply(200, headers, retained.encode(), "application/octet-stream")
+
+
+def _ended_logs(request: Request[Broker]) -> str:
+    """Return the header that has the deleted logs of the topic of the query; "" if there are none."""
+    ended = request.app.logs.ended.get(request.params.get("topic", ""))
+    if not ended:
+        return ""
+    return f"X-Nsq-Ended: {','.join(f'{epoch}:{count}' for epoch, count in ended)}\r\n"
 
 
 def topic_log(request: Request[Broker]) -> Reply:

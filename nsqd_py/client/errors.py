@@ -61,14 +61,17 @@ class HandshakeFailed(AtAddress):
     """Connected, but nsqd refused the handshake, or its data cannot be used (such as its certificate).
 
     is_lasting  True if nsqd said so, or its certificate: trying again with these options hardly helps
+    code        of nsqd's answer, such as `E_AUTH_FAILED`; empty if it has not answered with an error
     """
 
     is_lasting = False
+    code = ""
 
     @classmethod
-    def lasting(cls, address: str, reason: str) -> Self:
+    def lasting(cls, address: str, reason: str, code: str = "") -> Self:
         error = cls(address, reason)
         error.is_lasting = True
+        error.code = code
         return error
 
 

@@ -249,8 +249,9 @@ class ClientSession:
             data = b""
             if isinstance(answer, ErrorFrame):
                 text = answer.data.decode("utf-8", "replace")
-                kind = AuthFailed if text.partition(" ")[0] in _AUTH_CODES else HandshakeFailed
-                raise kind.lasting(self._address, f"nsqd refused the handshake: {text}")
+                code = text.partition(" ")[0]
+                kind = AuthFailed if code in _AUTH_CODES else HandshakeFailed
+                raise kind.lasting(self._address, f"nsqd refused the handshake: {text}", code)
             if answer.data == HEARTBEAT:
                 self.send(outgoing.NOP)
                 continue

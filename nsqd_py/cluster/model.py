@@ -40,6 +40,7 @@ from nsqd_py.cluster.statistics import (
     topic_rates,
     worst,
 )
+from nsqd_py.cluster.stores import Store, read_store
 from nsqd_py.cluster.values import MOST_COUNT, Statistics, flag_in, number_in, text_in
 
 # An answer that takes this long is slow.
@@ -99,6 +100,7 @@ class Node:
     health: str = ""
     disk_left_percent: int = 100  # of its disk, or of its limit; our nsqd reports it when it is less than 20
     role: Role = None
+    store: Store | None = None  # the bucket that has its messages too
     project_version: str = ""  # of our nsqd; `version` is the release of NSQ
     drain: Drain | None = None
     certificate_ends_s: int = 0  # of its TLS listeners, since the epoch
@@ -231,6 +233,7 @@ class Cluster:
         node.version = text_in(document, "version")
         node.health = text_in(document, "health")
         node.role = read_role(document)
+        node.store = read_store(document)
         node.disk_left_percent = (
             number_in(document, "disk_left_percent") if "disk_left_percent" in document else 100
         )

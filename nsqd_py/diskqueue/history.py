@@ -37,7 +37,7 @@ class StoredSegment(Protocol):
 
     name      unique, also among those that it replaces
     first_ns  the timestamp of its first message
-    last_id   the highest id in it
+    first_id, last_id  the lowest and the highest id in it
     last_ns   the latest timestamp in it
     is_whole  as of a `LogFile`: it has all published messages of its range
     """
@@ -54,6 +54,8 @@ class StoredSegment(Protocol):
     def salt(self) -> int: ...
     @property
     def first_ns(self) -> int: ...
+    @property
+    def first_id(self) -> int: ...
     @property
     def last_id(self) -> int: ...
     @property

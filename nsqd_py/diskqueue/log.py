@@ -166,6 +166,16 @@ class TopicLog:
             earliest = file.first_seq
         return earliest
 
+    @property
+    def earliest_id(self) -> int:
+        """The highest id that a message before `earliest_seq` may have, in a log whose ids rise."""
+        earliest_seq = self.earliest_seq
+        for file in self.files:
+            if file.first_seq == earliest_seq:
+                return file.header.used_id
+        stored = self.history.covering(earliest_seq) if self.history is not None else None
+        return stored.first_id - 1 if stored is not None else self.used_id
+
     def _is_on_disk(self, low: int, high: int) -> bool:
         """True if a whole file on the disk has all of low..high (not included)."""
         file = next(self._reaching(low), None)

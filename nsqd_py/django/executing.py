@@ -30,11 +30,15 @@ from nsqd_py.work.outcomes import DeadLetter, Dropped, decide
 # Of an attempt that this worker knows of by nsqd's count only: no result is stored, or another worker was killed.
 UNKNOWN_WORKER = "unknown"
 NO_RETRY = Retry(attempts=1, first_s=0, most_s=0)
-# While new code is deployed, its tasks may come to workers that do not have them yet.
-IMPORT_ATTEMPTS = 20
+# How often a task may wait in nsqd before it begins: for a worker that has its code, or for the store of results. nsqd counts
+# each of these as an attempt.
+WAITS = 20
+# While new code is deployed, its tasks may come to workers that do not have them yet: for 5 minutes.
 _IMPORT_PAUSE_S = 15.0
-# While the store of results is away, tasks wait in nsqd. Those that have ended wait in the worker, for a shorter time.
-_STORE_PAUSE_S = 5.0
+# While the store of results is away, tasks wait for longer and longer, together for 17 minutes.
+_FIRST_STORE_PAUSE_S = 5.0
+_LONGEST_STORE_PAUSE_S = 60.0
+# Those that have ended wait in the worker, for a shorter time.
 _SAVE_PAUSE_S = 1.0
 _LONGEST_SAVE_S = 20.0
 # What a store raises because of this one task; it would do so again.
@@ -61,11 +65,12 @@ def execute(backend: NsqBackend, queue: str, body: bytes, message: Message) -> N
     """Run the task of a message, and store its result. Raises what the task raised, for the rules of retries.
 
     A task whose result says that it was successful does not run again. A task does not begin while the store of results is
-    away: it comes again later. Once it has ended, neither the store nor a receiver of `task_finished` makes it run again.
+    away: it comes again later. Once it has ended, neither the store nor a receiver of `task_finished` makes it run again. A
+    receiver of `task_started` that raises is a failure of the attempt, as in the database worker of django-tasks.
     """
     results = backend.store
     result = _task_of(backend, queue, body, message)
-    if not _has_begun(results, result, message):
+    if not _has_begun(results, result, message, backend.nsq.longest_defer_s):
         return  # its worker was killed, or lost its connection, before the message was finished
     try:
         task_started.send(type(backend), task_result=result)
@@ -88,13 +93,13 @@ def _task_of(backend: NsqBackend, queue: str, body: bytes, message: Message) -> 
     try:
         return result_of(body, backend=backend.alias, queue=queue)
     except ImportError as error:
-        if message.attempts >= IMPORT_ATTEMPTS:
+        if message.attempts >= WAITS:
             raise
         _log.warning("%s waits %g s for a worker that has its task: %s", message, _IMPORT_PAUSE_S, error)
         raise Requeue(_IMPORT_PAUSE_S, backoff=False) from error
 
 
-def _has_begun(results: Results | None, result: Any, message: Message) -> bool:
+def _has_begun(results: Results | None, result: Any, message: Message, longest_defer_s: float) -> bool:
     """Store that the task runs here. Return False if it was successful already. Raises Requeue if the store is away."""
     if results is None:
         _begin(result, None, message.attempts)
@@ -108,9 +113,16 @@ def _has_begun(results: Results | None, result: Any, message: Message) -> bool:
     except _OF_THE_TASK:
         raise
     except Exception as error:
-        _log.warning("%s waits %g s for the store of results: %r", message, _STORE_PAUSE_S, error)
-        raise Requeue(_STORE_PAUSE_S) from error
+        pause_s = min(store_pause_s(message.attempts), longest_defer_s)
+        _log.warning("%s waits %g s for the store of results: %r", message, pause_s, error)
+        raise Requeue(pause_s) from error
     return True
+
+
+def store_pause_s(attempts: int) -> float:
+    """Return how long a task waits for the store of results, at this attempt by nsqd's count."""
+    doubled = min(attempts - 1, WAITS)
+    return min(_FIRST_STORE_PAUSE_S * 2.0**doubled, _LONGEST_STORE_PAUSE_S)
 
 
 def _begin(result: Any, stored: Any, attempts: int) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from django.core.exceptions import ImproperlyConfigured
 
 from nsqd_py.django.backend import make_app
-from nsqd_py.django.executing import IMPORT_ATTEMPTS, NO_RETRY, backend_of, execute
+from nsqd_py.django.executing import NO_RETRY, WAITS, backend_of, execute
 from nsqd_py.work import App, Message
+from nsqd_py.work.handlers import Handler
 from nsqd_py.work.middleware import DjangoConnections
 
 # Of the environment of `worker`, which nsq-worker imports in each process.
@@ -27,15 +28,17 @@ def worker_app(alias: str, queues: Iterable[str] = (), threads: int = 1) -> App:
     options = backend.nsq
     app = make_app(options, [DjangoConnections()])
     for queue in _queues(alias, list(queues), backend.queues):
-        declare = app.handler(
-            options.topic(queue),
+        handler = Handler(
+            function=_handler(alias, queue),
+            topic=options.topic(queue),
             channel=options.channel,
             concurrency=threads,
             time_limit_s=options.time_limit_s or None,
             retry=options.retry or NO_RETRY,
+            longest_defer_s=app.longest_defer_s,
+            spare_attempts=WAITS,
         )
-        declare(_handler(alias, queue))
-        app.handlers[-1].spare_attempts = IMPORT_ATTEMPTS
+        app.add(handler)
     return app
 
 

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.errors import NsqdError
 
+# A larger file is put in parts of this size, with a request for each: the least that S3 takes.
+PART_BYTES = 5 * 1024 * 1024
+
 # Identifies one content of an object. Some stores compute it from the content: who swaps must never write a content again.
 Version = Any
 

@@ -9,13 +9,23 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from nsqd_py.errors import missing_package
-from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
+from nsqd_py.errors import NsqdError, missing_package
+from nsqd_py.objects.calls import (
+    PART_BYTES,
+    Changed,
+    Exists,
+    Listed,
+    Missing,
+    Objects,
+    StoreError,
+    StoreRefused,
+    Version,
+)
 from nsqd_py.runtime.private_files import open_file
 
 # Repetitions of a request that failed. The callers repeat everything else.
@@ -23,7 +33,6 @@ _MOST_RETRIES = 2
 _CONNECT_S = 5.0
 _FIRST_PAUSE = timedelta(milliseconds=100)
 _LONGEST_PAUSE = timedelta(seconds=2)
-_PART_BYTES = 5 * 1024 * 1024  # the least that S3 takes
 _MOST_PARTS_AT_ONCE = 1
 _S3_ENDPOINT_NAMES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist", "container does not exist")
@@ -91,13 +100,13 @@ class CloudObjects(Objects):
         return self._text
 
     def create(self, name: str, data: bytes) -> Version:
-        with _translated(name):
+        with _translated(name, Exists):
             return self._put(name, data, "create")
 
     def get(self, name: str) -> tuple[bytes, Version]:
         import obstore
 
-        with _translated(name):
+        with _translated(name, Missing):
             found = obstore.get(self._store, name)
             data = bytes(found.bytes())
         return data, _version_of(found.meta)
@@ -107,7 +116,7 @@ class CloudObjects(Objects):
 
         if start >= end:
             return b""
-        with _translated(name):
+        with _translated(name, Missing):
             try:
                 return bytes(obstore.get_range(self._store, name, start=start, end=end))
             except obstore.exceptions.GenericError as error:
@@ -123,7 +132,7 @@ class CloudObjects(Objects):
                 return self.create(name, data)
             except Exists as error:
                 raise Changed(str(error)) from None
-        with _translated(name):
+        with _translated(name, Changed):
             try:
                 return self._put(name, data, version)
             except FileNotFoundError as error:
@@ -145,7 +154,7 @@ class CloudObjects(Objects):
                 self._store,
                 name,
                 _first_pieces(source, size_bytes),
-                chunk_size=_PART_BYTES,
+                chunk_size=PART_BYTES,
                 max_concurrency=_MOST_PARTS_AT_ONCE,
             )
 
@@ -156,7 +165,13 @@ class CloudObjects(Objects):
         if not listed:
             return
         with _translated(listed[0]):
-            obstore.delete(self._store, listed)
+            try:
+                obstore.delete(self._store, listed)
+            except FileNotFoundError as error:  # of one of them: the others may be there still
+                _check_bucket(listed[0], error)
+                for name in listed:
+                    with suppress(FileNotFoundError):
+                        obstore.delete(self._store, [name])
 
     def list(self, prefix: str) -> Iterator[Listed]:
         import obstore
@@ -174,7 +189,7 @@ def _version_of(meta: Any) -> Version:
 def _first_pieces(source: IO[bytes], size_bytes: int) -> Iterator[bytes]:
     """Yield the first bytes of a file. Raises OSError if it has fewer."""
     while size_bytes:
-        piece = source.read(min(_PART_BYTES, size_bytes))
+        piece = source.read(min(PART_BYTES, size_bytes))
         if not piece:
             raise OSError(errno.EIO, f"{source.name} has {size_bytes} bytes too few")
         size_bytes -= len(piece)
@@ -185,8 +200,12 @@ def _first_pieces(source: IO[bytes], size_bytes: int) -> Iterator[bytes]:
 
 
 @contextmanager
-def _translated(name: str) -> Iterator[None]:
-    """Raise an error of obstore as one of `objects`."""
+def _translated(name: str, *expected: type[NsqdError]) -> Iterator[None]:
+    """Raise an error of obstore as one of `objects`.
+
+    expected  what the call may say of the object; another such answer is that of a proxy in between, or of a server that
+              begins: StoreError
+    """
     from obstore import exceptions
 
     refusals = (
@@ -200,17 +219,23 @@ def _translated(name: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         _check_bucket(name, error)
-        raise Missing(f"{name} is missing") from None
-    except exceptions.AlreadyExistsError:
-        raise Exists(f"{name} exists already") from None
+        raise _as_expected(Missing(f"{name} is missing"), error, expected) from None
+    except exceptions.AlreadyExistsError as error:
+        raise _as_expected(Exists(f"{name} exists already"), error, expected) from None
     except exceptions.PreconditionError as error:
         _check_bucket(name, error)
-        raise Changed(f"{name} was replaced") from None
+        raise _as_expected(Changed(f"{name} was replaced"), error, expected) from None
     except refusals as error:
         raise StoreRefused(f"{name}: {_sentence(error)}") from error
     except (exceptions.BaseError, OSError) as error:
         _check_bucket(name, error)
         raise StoreError(f"{name}: {_sentence(error)}") from error
+
+
+def _as_expected(found: NsqdError, error: Exception, expected: tuple[type[NsqdError], ...]) -> NsqdError:
+    if isinstance(found, expected):
+        return found
+    return StoreError(f"{found}, says the store: {_sentence(error)}")
 
 
 def _check_bucket(name: str, error: Exception) -> None:

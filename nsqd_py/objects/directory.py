@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, open_directory, open_file, read_bytes
 
@@ -48,12 +49,12 @@ class DirectoryObjects(Objects):
         return data
 
     def get(self, name: str) -> tuple[bytes, Version]:
-        with _translated(name):
+        with _translated(name, Missing):
             data = read_bytes(self._path(name))
         return data, data
 
     def get_range(self, name: str, start: int, end: int) -> bytes:
-        with _translated(name):
+        with _translated(name, Missing):
             descriptor = open_file(self._path(name), os.O_RDONLY)
             try:
                 return os.pread(descriptor, max(0, end - start), start)
@@ -67,7 +68,7 @@ class DirectoryObjects(Objects):
             except Exists as error:
                 raise Changed(str(error)) from None
         path = self._path(name)
-        with _translated(name), _lock_of(self._root):
+        with _translated(name, Changed), _lock_of(self._root):
             try:
                 found = read_bytes(path)
             except FileNotFoundError:
@@ -148,12 +149,15 @@ def _lock_of(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _translated(name: str) -> Iterator[None]:
-    """Raise an OSError as an error of a store."""
+def _translated(name: str, missing: type[NsqdError] = StoreError) -> Iterator[None]:
+    """Raise an OSError as an error of a store.
+
+    missing  the error if there is no file; a write finds none only if its directory is removed in the meantime
+    """
     try:
         yield
     except FileNotFoundError:
-        raise Missing(f"{name} is missing") from None
+        raise missing(f"{name} is missing") from None
     except OSError as error:
         text = f"{name}: {error.strerror or error}"
         if error.errno in _REFUSED:

@@ -79,8 +79,8 @@ class BackupOptions(Options, title="Backup"):
 
     backup_to: str = string(
         "Copy all messages of the running nsqd at --standby-of to this new directory or bucket (s3://bucket/name), and exit "
-        "with 0 if the backup is complete. That nsqd needs --accept-standbys; the secret file and the TLS flags are those of "
-        "a standby.",
+        "with 0 if the backup is complete. That nsqd needs --accept-standbys; the secret file and the TLS flags are those "
+        "of a standby.",
         config_key="",
     )
     restore_from: str = string(

@@ -43,6 +43,11 @@ def age_s(timestamp_ns: int) -> float:
     return max(0, wall_ns() - timestamp_ns) / SECOND_NS if timestamp_ns else 0.0
 
 
+def time_before_s(ms_ago: int | None) -> float:
+    """Return the time, since the Unix epoch, that was this long ago; 0 for None."""
+    return 0.0 if ms_ago is None else wall_ns() / SECOND_NS - ms_ago / 1000
+
+
 def counter(
     name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
 ) -> Metric:

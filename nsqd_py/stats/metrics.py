@@ -1,4 +1,4 @@
-"""The metrics of topics, channels, logs, standbys and the process: what /metrics and statsd report of each."""
+"""The metrics of topics, channels, logs, standbys, the store and the process: what /metrics and statsd report of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.stats.metric import age_s, counter, gauge, of_copy
+from nsqd_py.stats.metric import age_s, counter, gauge, of_copy, time_before_s
 
 TOPIC = (
     counter("nsqd_topic_messages", "Messages published to the topic.", "message_count", "message_count"),
@@ -112,6 +112,48 @@ STANDBY = (
         "Age of the oldest change that is not acknowledged.",
         lambda lag: lag["lag_ms"] / 1000,
     ),
+)
+# Of the statistics of a store; without labels, since an nsqd has at most one.
+STORE = (
+    gauge(
+        "nsqd_store_lag_messages", "Messages that the store does not have yet.", itemgetter("lag_messages")
+    ),
+    gauge("nsqd_store_lag_bytes", "Bytes that the store does not have yet.", itemgetter("lag_bytes")),
+    gauge(
+        "nsqd_store_lag_seconds",
+        "Age of the oldest change that the store does not have.",
+        lambda store: store["lag_ms"] / 1000,
+    ),
+    gauge(
+        "nsqd_store_interval_seconds",
+        "The value of --store-interval.",
+        lambda store: store["interval_ms"] / 1000,
+    ),
+    gauge("nsqd_store_acks", "The value of --store-acks.", itemgetter("acks")),
+    gauge(
+        "nsqd_store_away_seconds",
+        "Time since which the store takes nothing; 0 while it answers.",
+        lambda store: store["away_ms"] / 1000,
+    ),
+    counter(
+        "nsqd_store_rounds", "Number of the last object with changes in the store.", itemgetter("last_round")
+    ),
+    gauge(
+        "nsqd_store_last_round_timestamp_seconds",
+        "Time of the last object with changes, in seconds since the Unix epoch; 0 before the first one.",
+        lambda store: time_before_s(store["last_round_ms_ago"]),
+    ),
+    gauge("nsqd_store_bytes", "Bytes of the objects in the store.", itemgetter("size_bytes")),
+    gauge("nsqd_store_objects", "Objects in the store.", itemgetter("objects")),
+    counter("nsqd_store_errors", "Requests that the store did not answer, or refused.", itemgetter("errors")),
+    counter(
+        "nsqd_store_damaged_objects",
+        "Objects of the store that were damaged, and were set aside.",
+        itemgetter("damaged_objects"),
+    ),
+)
+STORE_REQUESTS = counter(
+    "nsqd_store_requests", "Requests to the store, by kind: put, get, list or delete.", float
 )
 LOG = (
     gauge("nsqd_log_bytes", "Bytes of records in the topic's log.", "size_bytes"),

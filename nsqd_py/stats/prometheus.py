@@ -82,12 +82,21 @@ class Exposition:
         yield from self._all(metrics.LOG, logs)
         lags = [(_labels(peer=peer), lag) for peer, lag in broker.replication.lags()]
         yield from self._all(metrics.STANDBY, lags)
+        yield from self._of_store()
         yield _histogram(
             "nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s
         )
         yield _histogram("nsqd_event_loop_lag_seconds", "Delay of the event loop.", broker.loop_lag.lags_s)
         # It lists the open files: 10 ms for 9,000 connections. Not in a thread of the disk, which may be stalled.
         yield gevent.get_hub().threadpool.apply(_of_process)
+
+    def _of_store(self) -> Iterator[bytes]:
+        """Yield the metrics of the store; without one, their names and no samples."""
+        store = self._broker.statistics_of_parts().get("store")
+        stores = [] if store is None else [("", store)]
+        requests = {} if store is None else store["requests"]
+        yield from self._all(metrics.STORE, stores)
+        yield from self._by_label(metrics.STORE_REQUESTS, "kind", requests)
 
     def _paced(self, things: Iterable[_Thing]) -> Iterator[_Thing]:
         for thing in things:

@@ -3,6 +3,7 @@
 layout     the names of a store's objects, its head, and the log files in it
 rounds     a round as an object
 image      the state of a store, by applying its rounds; readers begin here
+contents   the messages of a store as parts of log files, for who reads it in place
 ownership  one writer at a time: claims, and rounds that only their owner can add
 options    the settings
 part       the store as a part of nsqd: its start, the publishers that wait, what is shown, its end
@@ -19,5 +20,5 @@ Programs without nsqd read a store by `StoreReader`. They need no gevent, and fo
 Threads
 Owner       one thread at a time uses it: the greenlet of the stream waits for each call
 Requests    a lock guards its numbers
-BlockCache  a lock guards the blocks, and is free during requests
+BlockCache  a lock guards its blocks, and is free during requests
 """

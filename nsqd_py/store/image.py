@@ -3,6 +3,9 @@
 The state is that of the newest base and of the rounds after it. A base replaces the state when it is complete, at its
 mark; until then the state before it counts. Where a writer stopped in the middle of a round, what it wrote counts: a
 feed has its pieces in an order that is safe wherever it ends.
+
+After a round that is damaged or missing, the state is what is left: rounds count as far as they continue it, and the next
+base makes it whole.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import Damaged, FileHeader
 from nsqd_py.feed.codec import BEGIN, COMMIT, PART, WRITE, FileMessage
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
@@ -65,7 +70,10 @@ class LogSource:
 
 @dataclass(slots=True)
 class _State:
-    """What one base and the rounds after it say; `tail_names` has the names of `tails` by topic."""
+    """What one base and the rounds after it say; `tail_names` has the names of `tails` by topic.
+
+    holes  byte ranges of tails that rounds had which are lost, by name; there are zeros in their place
+    """
 
     files: dict[str, list[StoredFile]] = field(default_factory=dict)
     tail_names: dict[str, set[str]] = field(default_factory=dict)
@@ -73,6 +81,7 @@ class _State:
     small: dict[str, bytearray] = field(default_factory=dict)
     topics: dict[str, TopicListing] = field(default_factory=dict)
     begun: dict[str, bytearray] = field(default_factory=dict)
+    holes: dict[str, list[Range]] = field(default_factory=dict)
 
     def set_tail(self, name: str, tail: Tail) -> None:
         self.tails[name] = tail
@@ -91,6 +100,7 @@ class StoreImage:
     mark         number of the last round with a mark that counts; 0 before the first one
     mark_ns      when that was made, in ns since the epoch, on the clock of its writer
     size_bytes   size of the rounds since the base began
+    is_broken    True if a round after the base was damaged or is missing: the state is what is left
     """
 
     def __init__(self, first_number: int = 1) -> None:
@@ -105,7 +115,8 @@ class StoreImage:
         self._state = _State()
         self._new: _State | None = None  # of a base that is not complete
         self._new_base = 0
-        self._is_broken = False
+        self.is_broken = False
+        self._is_after_gap = False
 
     @property
     def files(self) -> dict[str, list[StoredFile]]:
@@ -121,6 +132,11 @@ class StoreImage:
     def small(self) -> dict[str, bytearray]:
         """The other files of the data path by name: journals, and those with nsqd's topics, clock and epochs."""
         return self._state.small
+
+    @property
+    def holes(self) -> dict[str, list[Range]]:
+        """Byte ranges of `tails` that were in rounds which are lost, by name."""
+        return self._state.holes
 
     @property
     def topics(self) -> dict[str, TopicListing]:
@@ -153,9 +169,10 @@ class StoreImage:
     # ---- applying rounds
 
     def apply(self, obj: RoundObject) -> None:
-        """Apply the next round. Raises BadObject; what comes after such a round counts only from the next base on."""
+        """Apply the next round. Raises BadObject; after that, rounds count as far as they continue what is there."""
         self._check(obj)
         messages = list(obj.content())
+        self._is_after_gap = False
         self.next_number += 1
         self.epoch = obj.epoch
         self._writer = obj.writer
@@ -177,14 +194,19 @@ class StoreImage:
         if obj.is_mark:
             self._end_round(obj)
 
-    def skip(self) -> None:
-        """Leave out the next round, which is damaged: what comes after it counts only from the next base on."""
-        self.next_number += 1
+    def skip(self, number: int = 0) -> None:
+        """Leave out the next round, which is damaged, or all before a number, which are missing."""
+        self.next_number = number or self.next_number + 1
+        self._is_after_gap = True
         self._break()
 
     def _break(self) -> None:
-        self._new = None
-        self._is_broken = True
+        """Go on with what is there; until the next base, messages may be missing."""
+        if self._new is not None:
+            _merge(self._state, self._new)
+            self._new = None
+        self._state.begun.clear()
+        self.is_broken = True
 
     def _check(self, obj: RoundObject) -> None:
         if obj.number != self.next_number:
@@ -193,8 +215,9 @@ class StoreImage:
             raise BadObject(
                 f"{obj.name} is of the epoch {obj.epoch}, which ended before: a store of another nsqd?"
             )
-        is_other = self.epoch and (obj.epoch != self.epoch or obj.writer != self._writer)
-        is_first = not self.epoch and not self._is_broken
+        is_known = self.epoch and not self._is_after_gap
+        is_other = is_known and (obj.epoch != self.epoch or obj.writer != self._writer)
+        is_first = not self.epoch and not self.is_broken
         if is_first and self._first_number > 1 and not obj.is_base:
             raise BadObject(f"{obj.name} is not the base that {HEAD_NAME} says it is")
         if is_other and (obj.epoch == self.epoch or not obj.is_takeover):
@@ -207,8 +230,8 @@ class StoreImage:
             self._state = self._new
             self._new = None
             self.base = self._new_base
-            self._is_broken = False
-        if not self._is_broken:
+            self.is_broken = False
+        if not self.is_broken:
             self.mark = obj.number
             self.mark_ns = obj.time_ns
 
@@ -216,7 +239,9 @@ class StoreImage:
         if isinstance(message, FilesChanged):
             _change_files(state, message)
             return
-        if self._is_broken and state is self._state:
+        if self.is_broken and state is self._state:
+            with suppress(_Impossible):
+                _salvage(state, message)
             return
         try:
             if isinstance(message, FileMessage):
@@ -317,15 +342,19 @@ def _change_file(state: _State, message: FileMessage) -> None:
 
 def _write_log(state: _State, name: str, offset: int, data: bytes) -> None:
     if not offset:
-        try:
-            salt = FileHeader.unchecked(data).salt
-        except Damaged as error:
-            raise _Impossible(f"{name}: {error}") from error
-        state.set_tail(name, Tail(salt, 0))
+        state.set_tail(name, Tail(_salt_in(name, data), 0))
     tail = state.tails.get(name)
     if tail is None or tail.end_offset != offset:
         raise _Impossible(f"a piece of {name} that begins at {offset} does not continue the file")
     tail.append(data)
+
+
+def _salt_in(name: str, data: bytes) -> int:
+    """Return the salt in the header with which the file begins."""
+    try:
+        return FileHeader.unchecked(data).salt
+    except Damaged as error:
+        raise _Impossible(f"{name}: {error}") from error
 
 
 def _append(files: dict[str, bytearray], name: str, offset: int, data: memoryview) -> None:
@@ -335,6 +364,85 @@ def _append(files: dict[str, bytearray], name: str, offset: int, data: memoryvie
     if len(content) != offset:
         raise _Impossible(f"a piece of {name} that begins at {offset} does not continue the file")
     content += data
+
+
+# ---- what is left after damage
+
+
+def _salvage(state: _State, message: FileMessage | TopicListing | TopicsListed) -> None:
+    """Handle a message after a lost round, as far as it continues what is there. Raises _Impossible if it does not.
+
+    Bytes of logs that are missing become a hole. No log file is removed: the lost round may have had its replacement.
+    """
+    if isinstance(message, TopicListing):
+        _list_after_damage(state, message)
+        return
+    if isinstance(message, TopicsListed):
+        return
+    kind, name, offset, data = message
+    parsed = parse_log_file_name(name)
+    if parsed is None:
+        if kind == PART and len(state.begun.get(name, b"")) != offset:
+            state.begun.pop(name, None)
+        if kind != WRITE or not offset:  # the lost round may have had another version of what it continues
+            _change_file(state, message)
+        return
+    state.topics.setdefault(parsed[0], TopicListing(parsed[0]))
+    if kind == WRITE:
+        _write_with_holes(state, name, offset, bytes(data))
+    elif kind in (BEGIN, PART, COMMIT):
+        _change_file(state, message)
+
+
+def _list_after_damage(state: _State, listing: TopicListing) -> None:
+    known = state.topics.get(listing.topic)
+    is_same = known is not None and listing.epochs and listing.epochs[:1] == known.epochs[:1]
+    if not is_same:
+        _list_topic(state, listing)
+        return
+    state.topics[listing.topic] = listing
+    for name, offset in listing.files.items():
+        tail = state.tails.get(name)
+        if offset and (tail is None or tail.end_offset < offset):
+            salt = _salt_of_stored(state, listing.topic, name, offset)
+            state.set_tail(name, Tail(salt, offset, end_offset=offset))
+            state.holes.pop(name, None)
+
+
+def _write_with_holes(state: _State, name: str, offset: int, data: bytes) -> None:
+    tail = state.tails.get(name)
+    if not offset and (tail is None or tail.salt != _salt_in(name, data)):
+        state.holes.pop(name, None)
+        _write_log(state, name, offset, data)
+        return
+    if tail is None:
+        raise _Impossible(f"{name} has no beginning")
+    if offset > tail.end_offset:
+        state.holes.setdefault(name, []).append((tail.end_offset, offset))
+        tail.append(bytes(offset - tail.end_offset))
+    new = data[tail.end_offset - offset :]
+    if new:
+        tail.append(new)
+
+
+def _merge(state: _State, base: _State) -> None:
+    """Add to a state what is there of a base that is not complete."""
+    for topic, files in base.files.items():
+        names = {file.name for file in files}
+        state.files[topic] = [file for file in state.files.get(topic, ()) if file.name not in names] + files
+    for topic, listing in base.topics.items():
+        known = state.topics.get(topic)
+        if known is not None and known.epochs[:1] != listing.epochs[:1]:  # it was deleted, and made again
+            for name in list(state.tail_names.get(topic, ())):
+                state.drop_tail(name)
+                state.holes.pop(name, None)
+        state.topics[topic] = listing
+    for name, tail in base.tails.items():
+        before = state.tails.get(name)
+        if before is None or before.salt != tail.salt or before.end_offset <= tail.end_offset:
+            state.set_tail(name, tail)
+            state.holes.pop(name, None)
+    state.small.update(base.small)
 
 
 # ---- reading a store

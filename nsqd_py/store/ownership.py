@@ -23,13 +23,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nsqd_py.broker.state_files import read_checked, write_checked
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
-from nsqd_py.store.image import OnDamage, StoreImage, read_rounds, take_round
+from nsqd_py.store.image import OnDamage, StoreImage, read_head, read_rounds, take_round
 from nsqd_py.store.layout import (
     FILES,
     HEAD_NAME,
@@ -43,12 +44,23 @@ from nsqd_py.store.layout import (
     probe_name,
     round_name,
 )
-from nsqd_py.store.rounds import BASE, MARK, TAKEOVER, TAKEOVER_BYTES, RoundObject
+from nsqd_py.store.rounds import (
+    BASE,
+    HEADER_BYTES,
+    MARK,
+    TAKEOVER,
+    TAKEOVER_BYTES,
+    RoundObject,
+    begins_base,
+    decode,
+)
 
 # In the data path: the claims that this nsqd has made.
 CLAIMS_FILE = "nsqd.store"
 # Readers of the bucket may go on for this long with what has left the state.
 KEEP_NS = 3600 * 1_000_000_000
+# No store loses that many rounds in a row, and keeps those behind them.
+_FAR = 100_000
 
 
 class Superseded(NsqdError):
@@ -124,6 +136,7 @@ def claim(
     `check` raises.
     """
     writer = os.urandom(WRITER_BYTES).hex()
+    _check_has_head(objects)
     _try_conditions(objects, writer)
     head, version = _claim_head(objects, writer, node, claims, check)
     claims.keep_only(writer)
@@ -131,6 +144,18 @@ def claim(
     owner = Owner(objects, head, version, image, clock)
     owner.check()  # invariant 3
     return owner
+
+
+def _check_has_head(objects: Objects) -> None:
+    """Raise BadObject if a store has lost its head: a new one would hide what is there, and have it deleted later."""
+    if read_head(objects) is not None:
+        return
+    listed = next(chain(objects.list(ROUNDS), objects.list(FILES)), None)
+    if listed is not None and read_head(objects) is None:  # else another process has made it in the meantime
+        raise BadObject(
+            f"{HEAD_NAME} is missing in {objects!r}, which has {listed.name}: it was deleted. Nothing was changed; "
+            'docs/store.md says how to go on ("When head.json is missing")'
+        )
 
 
 def _try_conditions(objects: Objects, writer: str) -> None:
@@ -179,23 +204,52 @@ class _Takeover:
     objects: Objects
     head: Head
     on_damage: OnDamage | None
+    reported: set[str] = field(default_factory=set)
     image: StoreImage = field(init=False)
 
     def run(self) -> StoreImage:
         """Return the state up to the takeover. Raises as `claim` does."""
-        self.image = StoreImage(max(1, self.head.base))
-        while True:
-            last = self._last_listed()
-            self._read()
-            if self.image.next_number <= max(last, self.head.base):
-                self._miss()
-            elif self._create():
-                return self.image
+        self._read_from(max(1, self.head.base))
+        if self.head.base and not self.image.base:
+            self._fall_back()
+        while not self._create():
+            self._read_all()
+        return self.image
 
-    def _last_listed(self) -> int:
-        """Return the highest number in the list of rounds, which may lag."""
-        numbers = (parse_round_name(listed.name) or 0 for listed in self.objects.list(ROUNDS))
-        return max(numbers, default=0)
+    def _read_from(self, number: int) -> None:
+        self.image = StoreImage(number)
+        self._read_all()
+
+    def _fall_back(self) -> None:
+        """Read from the last base that is complete, since the one of the head is damaged: its rounds stay for an hour."""
+        latest = self.image
+        for number in reversed([number for number in self._listed() if number < self.head.base]):
+            if self._is_base(number):
+                self._read_from(number)
+                if self.image.base:
+                    return
+        self.image = latest
+
+    def _is_base(self, number: int) -> bool:
+        try:
+            return begins_base(self.objects.get_range(round_name(number), 0, HEADER_BYTES))
+        except Missing:
+            return False
+
+    def _listed(self) -> list[int]:
+        """Return the numbers in the list of rounds, which may lag, in order."""
+        return sorted(parse_round_name(listed.name) or 0 for listed in self.objects.list(ROUNDS))
+
+    def _read_all(self) -> None:
+        """Read all rounds, also those behind others that are missing."""
+        while True:
+            listed = self._listed()
+            self._read()
+            number = self.image.next_number
+            later = next((each for each in listed if each >= number), None)
+            if later is None and number > self.head.base:
+                return
+            self._miss(self.head.base + 1 if later is None else later)
 
     def _read(self) -> None:
         """Read up to the first number that is free. Raises Superseded if a later writer has been there."""
@@ -212,19 +266,46 @@ class _Takeover:
             )
 
     def _put_aside(self, number: int, data: bytes, error: BadObject) -> None:
-        assert self.on_damage is not None
         with suppress(Exists):
             self.objects.create(aside_name(round_name(number), self.head.writer), data)
-        self.on_damage(error)
+        self._report(f"{error}; set aside")
 
-    def _miss(self) -> None:
-        """Leave out a round that was there. Raises BadObject if the caller accepts no damage."""
-        _check_head(self.objects, self.head.writer)  # else a later owner has deleted it
-        error = BadObject(f"{round_name(self.image.next_number)} is missing: it was deleted or lost")
+    def _report(self, text: str) -> None:
+        """Report damage once. Raises BadObject if the caller accepts none."""
+        error = BadObject(text)
         if self.on_damage is None:
             raise error
-        self.on_damage(error)
-        self.image.skip()
+        if text not in self.reported:
+            self.reported.add(text)
+            self.on_damage(error)
+
+    def _miss(self, later: int) -> None:
+        """Leave out the rounds before `later`, which were there. Raises BadObject if the caller accepts no damage."""
+        _check_head(self.objects, self.head.writer)  # else a later owner has deleted them
+        number = self.image.next_number
+        if later == number:
+            raise StoreError(f"{round_name(number)} is in the list of rounds, but cannot be read")
+        if later - number > _FAR and self._is_foreign(later):
+            return
+        text = f"{round_name(number)} is missing: it was deleted or lost"
+        if later - number > 1:
+            text = f"{round_name(number)} to {round_name(later - 1)} are missing: they were deleted or lost"
+        self._report(text)
+        self.image.skip(later)
+
+    def _is_foreign(self, number: int) -> bool:
+        """True if an object far behind all rounds is none; it is moved aside, since nsqd comes to its number once."""
+        try:
+            data, _ = self.objects.get(round_name(number))
+        except Missing:
+            return False
+        try:
+            decode(number, data)
+        except BadObject as error:
+            self._put_aside(number, data, error)
+            self.objects.delete([round_name(number)])
+            return True
+        return False
 
     def _create(self) -> bool:
         """Create the takeover at the first free number. Return False if that is not free any more."""
@@ -318,6 +399,18 @@ class Owner:
         """Raise Superseded if another process has claimed the store; also `append` finds that."""
         _check_head(self._objects, self.writer)
 
+    def look(self) -> None:
+        """Raise Superseded as `check` does; StoreError if the head was deleted: this writer goes on when it is back."""
+        head = read_head(self._objects)
+        if head is None:
+            raise self._missing_head()
+        if head.writer != self.writer:
+            raise Superseded(self._objects, head)
+
+    def _missing_head(self) -> StoreError:
+        content = " ".join(self.head.encode().decode().split())
+        return StoreError(f"{HEAD_NAME} is missing in {self._objects!r}, put it back: {content}")
+
     # ---- rounds
 
     def append(self, payload: bytes, *, is_mark: bool, is_base: bool = False) -> int:
@@ -377,7 +470,7 @@ class Owner:
         try:
             data, version = self._objects.get(HEAD_NAME)
         except Missing:
-            raise BadObject(f"{HEAD_NAME} is missing in {self._objects!r}: it was deleted") from error
+            raise self._missing_head() from error
         found = Head.decode(data)
         if found.writer != self.writer:
             raise Superseded(self._objects, found) from error

@@ -18,20 +18,21 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Addition, Topic
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import NsqdError, StartError
-from nsqd_py.objects.calls import Objects, StoreError, StoreRefused
+from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.runtime.process import share_arenas
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.docking import Host, Part
+from nsqd_py.settings.durations import MILLISECOND_NS
 from nsqd_py.standby.copies.data_path import own_member
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.history import StoreHistory
 from nsqd_py.store.layout import BadObject, Head
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 from nsqd_py.store.repairing import StoreCopies
-from nsqd_py.store.requests import Requests, counted
-from nsqd_py.store.restore import Restoration, catch_up
+from nsqd_py.store.requests import CountedObjects
+from nsqd_py.store.restore import Incomplete, Restoration, catch_up
 from nsqd_py.store.uploading import StoreStream
 
 _PATIENCE_S = 60.0  # how long a start waits for the store
@@ -47,16 +48,22 @@ class StoreAddition(Addition):
 
     With `--store-acks=1`, each write to a log has a number, beginning at 1, and its publishers wait for the round that
     has it.
+
+    damaged_objects  objects that the claim has found damaged, foreign or missing
+    damage           a sentence about the first of them
     """
 
-    def __init__(self, broker: Broker, objects: Objects, owner: Owner, requests: Requests) -> None:
+    def __init__(
+        self, broker: Broker, objects: CountedObjects, owner: Owner, damaged_objects: int, damage: str
+    ) -> None:
         options = broker.options
         self._broker = broker
         self._objects = objects
         self._owner = owner
-        self._requests = requests
         self._gate = AnswerGate(timeout_ns=options.store_timeout_ns)
         self._writes = 0
+        self.damaged_objects = damaged_objects
+        self._damage = damage
         self._alarm = broker.alarms.alarm(self._refuse_overdue)
         self.stream: StoreStream | None = None
         if options.store_acks:
@@ -119,9 +126,14 @@ class StoreAddition(Addition):
         if stream is None:
             return {}
         lag = stream.lag()
+        requests = self._objects.requests
         state = COPYING if stream.is_copying else STORING
+        away_ms = 0
+        error = ""
         if stream.outage is not None:
             state = AWAY
+            away_ms = int((monotonic() - stream.outage.since_s) * 1000)
+            error = stream.outage.reason
         last_round_ms_ago = None
         if stream.last_round_s:
             last_round_ms_ago = int((monotonic() - stream.last_round_s) * 1000)
@@ -130,6 +142,7 @@ class StoreAddition(Addition):
             "epoch": self._owner.epoch,
             "state": state,
             "acks": self._broker.options.store_acks,
+            "interval_ms": self._broker.options.store_interval_ns // MILLISECOND_NS,
             "lag_messages": lag.messages,
             "lag_bytes": lag.size_bytes,
             "lag_ms": lag.ms,
@@ -137,10 +150,21 @@ class StoreAddition(Addition):
             "last_round_ms_ago": last_round_ms_ago,
             "objects": len(stream.files) + stream.round_count,
             "size_bytes": stream.files.size_bytes + stream.round_bytes,
-            "requests_today": self._requests.today(self._broker.services.wall_clock()),
-            "error": stream.outage.reason if stream.outage is not None else "",
+            "requests": requests.by_kind(),
+            "requests_today": requests.today(self._broker.services.wall_clock()),
+            "errors": requests.errors,
+            "damaged_objects": self.damaged_objects,
+            "damage": self._damage,
+            "away_ms": away_ms,
+            "error": error,
+            "read_error": self._read_error(),
         }
         return {"store": shown}
+
+    def _read_error(self) -> str:
+        """Return why a channel cannot read on in the store, where its messages have left the disk."""
+        histories = (topic.log.history for topic in self._broker.topics.values() if topic.log is not None)
+        return next((history.problem for history in histories if history is not None and history.problem), "")
 
     def other_copies(self) -> StoreCopies | None:
         if self.stream is None:
@@ -158,13 +182,14 @@ class StorePart(Part):
         self._directory: Path = host.broker.services.directory
         self._threadpool = host.broker.services.threadpool
         self._log = host.broker.log
-        self._objects: Objects | None = None
-        self._requests = Requests()
+        self._objects: CountedObjects | None = None
         self._owner: Owner | None = None
         self._addition: StoreAddition | None = None
         self._files: StoredFiles | None = None
         self._history: StoreHistory | None = None
         self._is_other_node = False  # the state was another node's
+        self._damaged_objects = 0
+        self._damage = ""  # the first of them
 
     # ---- the start
 
@@ -172,7 +197,7 @@ class StorePart(Part):
         options = self._options
         share_arenas()  # the client of a bucket has threads
         try:
-            objects = counted(open_objects(options.store, options.store_endpoint), self._requests)
+            objects = CountedObjects(open_objects(options.store, options.store_endpoint))
         except (ValueError, StoreRefused) as error:
             raise StartError(f"--store={options.store} cannot be used: {error}") from error
         self._objects = objects
@@ -193,7 +218,9 @@ class StorePart(Part):
                 restoration.run(image)
             else:
                 catch_up(restoration, image, is_same_boot=self._is_same_boot())
-        except (BadObject, StoreError, StoreRefused) as error:
+        except Incomplete as error:
+            raise StartError(f"the store {objects!r} is damaged ({self._damage}), and {error}") from error
+        except (BadObject, Missing, StoreError, StoreRefused) as error:
             raise StartError(
                 f"cannot get from the store {objects!r} what is missing here: {error}"
             ) from error
@@ -235,7 +262,9 @@ class StorePart(Part):
             )
 
     def _note_damage(self, error: BadObject) -> None:
-        self._log.error("STORE: %s; set aside", error)
+        self._damage = self._damage or str(error)
+        self._damaged_objects += 1
+        self._log.error("STORE: %s", error)
 
     def _is_same_boot(self) -> bool:
         """True if the machine was not rebooted since the last nsqd on this data path: then it has lost nothing."""
@@ -253,7 +282,7 @@ class StorePart(Part):
             promote(broker, self._directory, None)
         assert self._files is not None
         owner.image = None
-        addition = self._addition = StoreAddition(broker, objects, owner, self._requests)
+        addition = self._addition = StoreAddition(broker, objects, owner, self._damaged_objects, self._damage)
         addition.stream = StoreStream(
             broker, self._directory, self._threadpool, objects, owner, self._files, addition, self._superseded
         )

@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from google_crc32c import extend
 
-from nsqd_py.broker.state_files import BACKUP_FILE, MEMBER_FILE, METADATA_FILE, write_checked
+from nsqd_py.broker.state_files import (
+    BACKUP_FILE,
+    MEMBER_FILE,
+    METADATA_FILE,
+    BadMetadata,
+    read_checked,
+    read_metadata,
+    write_checked,
+)
+from nsqd_py.diskqueue.checking import damage_in, numbers_in
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, replace_file, sync_directory
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
-from nsqd_py.diskqueue.records import Damaged
+from nsqd_py.diskqueue.journals.ranges import Range
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged
 from nsqd_py.diskqueue.recovery import recover_file
-from nsqd_py.errors import StartError
-from nsqd_py.objects.calls import Objects
+from nsqd_py.errors import NsqdError, StartError
+from nsqd_py.objects.calls import Missing, Objects
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import create, make_directory, open_file
 from nsqd_py.standby.copies.data_path import check_name, topic_of
@@ -35,10 +45,14 @@ from nsqd_py.store.ownership import CLAIMS_FILE
 _AT_ONCE = 8  # files that are fetched at the same time
 _PIECE_BYTES = 4 * 1024 * 1024
 _POLL_S = 0.05
-_RECENT_S = 600.0
+_MOST_NAMED = 20
 _ALONE_PREFIX = "store-alone-"
 # Files of an empty data path. A new file system has lost+found.
 _OF_EMPTY = {"lost+found", CLAIMS_FILE, MEMBER_FILE}
+
+
+class Incomplete(NsqdError):
+    """The store has lost something; the text says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,11 @@ class Restoration:
         """True if the data path is empty, and must be restored. Raises StartError and OSError."""
         names = set(os.listdir(self.directory))
         if BACKUP_FILE in names:
+            missing = read_checked(self.directory / BACKUP_FILE, lambda fields: str(fields["missing"]))
+            if missing and not restore_from:  # the operator has read it
+                self.log.error("STORE: nsqd serves without what the store has lost: %s", missing)
+                (self.directory / BACKUP_FILE).unlink()
+                return False
             if not restore_from:
                 raise StartError(
                     f"{self.directory.absolute()} was not restored completely: give --restore-from again, which restores "
@@ -71,9 +90,9 @@ class Restoration:
     def run(self, image: StoreImage, *, is_complete: bool = False) -> int:
         """Write all files that are needed, and return their number; with `is_complete`, all that there are.
 
-        Raises OSError, BadObject and the errors of `Objects`.
+        Raises OSError, BadObject, Incomplete and the errors of `Objects`.
         """
-        write_checked(self.directory / BACKUP_FILE, {"restored": True})
+        write_checked(self.directory / BACKUP_FILE, {"missing": ""})
         self._remove_partial()
         for name, content in image.small.items():
             self.write_small(name, content)
@@ -81,10 +100,19 @@ class Restoration:
             source for topic in image.topics for source in self.needed(image, topic, is_complete=is_complete)
         ]
         self.fetch(sources)
-        (self.directory / BACKUP_FILE).unlink()
+        missing = missing_in(self.directory, image) if image.is_broken else ""
+        if missing:
+            write_checked(self.directory / BACKUP_FILE, {"missing": missing})
+        else:
+            (self.directory / BACKUP_FILE).unlink()
         sync_directory(self.directory)
         size_bytes = sum(source.size_bytes for source in sources)
         self.log.info("STORE: restored %d log files, %d bytes", len(sources), size_bytes)
+        if missing:
+            raise Incomplete(
+                f"messages are missing in it: {missing}. What is left is in {self.directory.absolute()}: start nsqd without "
+                "--restore-from to serve that; until then, nothing in the store is replaced"
+            )
         return len(image.small) + len(sources)
 
     def _remove_partial(self) -> None:
@@ -163,15 +191,49 @@ class Restoration:
                 write(max(offset, start), data[max(0, start - offset) :])
             offset = end
 
-    def extend(self, source: LogSource, start: int) -> None:
-        """Append what the store has behind `start` to a local log file, and sync it."""
+    def repair(self, source: LogSource, ranges: list[Range]) -> None:
+        """Write these byte ranges of a local log file, which the store has, and sync it. Raises as `run` does."""
         descriptor = open_file(self.directory / source.name, os.O_RDWR)
+
+        def write(offset: int, data: bytes) -> None:
+            for start, end in _overlaps(ranges, offset, offset + len(data)):
+                write_at(descriptor, start, memoryview(data)[start - offset : end - offset])
+
         try:
-            os.ftruncate(descriptor, start)
-            self._copy_to(source, start, lambda offset, data: write_at(descriptor, offset, memoryview(data)))
+            self._copy_to(source, ranges[0][0], write)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def differs(self, source: LogSource, valid: list[Range]) -> bool:
+        """True if the store has other bytes in these ranges of a local log file. Raises as `run` does."""
+        descriptor = open_file(self.directory / source.name, os.O_RDONLY)
+        is_other = False
+
+        def compare(offset: int, data: bytes) -> None:
+            nonlocal is_other
+            for start, end in _overlaps(valid, offset, offset + len(data)):
+                is_other |= os.pread(descriptor, end - start, start) != data[start - offset : end - offset]
+
+        try:
+            self._copy_to(source, 0, compare)
+        finally:
+            os.close(descriptor)
+        return is_other
+
+    def write_apart(self, source: LogSource) -> str:
+        """Write the store's version of a log file into a directory of the data path, and return its name."""
+        directory = self.directory / f"{_ALONE_PREFIX}{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+        make_directory(directory)
+        replace(self, directory=directory)._fetch(source)
+        return directory.name
+
+
+def _overlaps(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
+    """Yield the parts of these ranges that are between `start` and `end`."""
+    for low, high in ranges:
+        if max(low, start) < min(high, end):
+            yield max(low, start), min(high, end)
 
 
 def _is_sealed(source: LogSource) -> bool:
@@ -183,26 +245,74 @@ def _journals_of(image: StoreImage, topic: str) -> set[str]:
     return {name for name in image.small if name.endswith(JOURNAL_SUFFIX) and topic_of(name) == topic}
 
 
+# ---- what a store has lost
+
+
+def missing_in(directory: Path, image: StoreImage) -> str:
+    """Return which messages of which topics are missing, or may be, in a data path that was restored from what is left."""
+    sentences = [_missing_in_topic(directory, image, topic) for topic in sorted(image.topics)]
+    named = sentences[:_MOST_NAMED]
+    left = len(sentences) - len(named)
+    if left:
+        named.append(f"and {left} other topics")
+    return "; ".join(named) or "all topics"
+
+
+def _missing_in_topic(directory: Path, image: StoreImage, topic: str) -> str:
+    ranges: list[str] = []
+    next_seq = 0
+    for source in image.log_files(topic):
+        next_seq = max(next_seq, source.stored.end_seq if source.stored is not None else source.first_seq)
+        path = directory / source.name
+        if not path.exists():
+            continue
+        start = FILE_HEADER_BYTES
+        for hole_start, hole_end in [*image.holes.get(source.name, ()), (source.size_bytes, 0)]:
+            numbers = list(numbers_in(path, source.salt, [(start, hole_start)]))
+            if start > FILE_HEADER_BYTES:
+                after = numbers[0][0] if numbers else 0
+                ranges.append(f"{next_seq} to {after - 1}" if after else f"from {next_seq} on")
+            next_seq = max([next_seq, *(end for _, end in numbers)])
+            start = hole_end
+    if ranges:
+        return f"{topic}: messages {', '.join(ranges)}"
+    return f"{topic}: what came from message {next_seq} on is not known"
+
+
 # ---- a data path that has lost its end
 
 
 def catch_up(restoration: Restoration, image: StoreImage, *, is_same_boot: bool) -> None:
-    """Write into a data path what the store has and it lacks, after a power cut. Raises as `Restoration.run` does.
+    """Write into a data path what the store has and it lacks, after a power cut or a fault of the disk.
 
-    is_same_boot  the machine was not rebooted since: topics that are not here were deleted
+    is_same_boot  the machine was not rebooted since: topics that neither have files nor are in nsqd.dat were deleted, and so
+                  were channels without a journal
+
+    Raises as `Restoration.run` does.
     """
     directory = restoration.directory
     present = {topic_of(name) for name in os.listdir(directory)}
-    for topic in image.topics:
+    known = _topics_of(directory)
+    for topic in list(image.topics):
         restoration.on_progress()
         if topic in present:
             _CatchUp(restoration, image, topic).run(is_same_boot=is_same_boot)
-        elif not is_same_boot:
+        elif not is_same_boot or known is None or topic in known:
             restoration.log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
             _write_journals(restoration, image, topic)
             restoration.fetch(restoration.needed(image, topic))
     if not (directory / METADATA_FILE).exists() and METADATA_FILE in image.small:
         restoration.write_small(METADATA_FILE, image.small[METADATA_FILE])
+
+
+def _topics_of(directory: Path) -> set[str] | None:
+    """Return the topics of a data path, which a deletion leaves last; None if they are not known."""
+    if not (directory / METADATA_FILE).exists():
+        return None
+    try:
+        return {entry.name for entry in read_metadata(directory / METADATA_FILE)}
+    except BadMetadata:
+        return None
 
 
 def _write_journals(restoration: Restoration, image: StoreImage, topic: str) -> None:
@@ -227,9 +337,9 @@ class _CatchUp:
         if not is_same_boot:
             _write_journals(self._restoration, self._image, self._topic)
             self._set_aside_other_end(sources)
-            for source in sources:
-                if source.name in self._local and self._is_recent(source.name):
-                    self._extend(source)
+        for source in sources:
+            if source.name in self._local:
+                self._try_to_compare(source)
         last = self._local[-1] if self._local else ""
         lost = [
             source
@@ -242,11 +352,6 @@ class _CatchUp:
             self._restoration.log.warning(
                 "STORE: files that were missing here came back from the store: %s", names
             )
-
-    def _is_recent(self, name: str) -> bool:
-        """True if the file was written in the last minutes before the end: a power cut may have cut it."""
-        newest_s = max((self._directory / local).stat().st_mtime for local in self._local)
-        return (self._directory / name).stat().st_mtime > newest_s - _RECENT_S
 
     def _is_lost(self, source: LogSource, last: str) -> bool:
         """True if nsqd has lost this file: it is behind its last one, or unfinished here, and no other one has it."""
@@ -273,37 +378,93 @@ class _CatchUp:
         finally:
             file.close()
 
-    def _extend(self, source: LogSource) -> None:
-        found = self._end_of(source.name)
-        if found is None:
-            return
-        salt, end_offset = found
-        if salt == source.salt and end_offset < source.size_bytes:
-            self._restoration.extend(source, end_offset)
-            self._restoration.log.warning(
-                "STORE: %s: %d bytes that were missing here came back from the store",
-                source.name,
-                source.size_bytes - end_offset,
+    def _try_to_compare(self, source: LogSource) -> None:
+        try:
+            self._compare(source)
+        except (BadObject, Missing) as error:
+            self._restoration.log.error(
+                "STORE: %s is damaged here, and cannot be repaired: %s", source.name, error
             )
 
-    def _end_of(self, name: str) -> tuple[int, int] | None:
-        """Return the salt of a local log file, and the end of its records; None if its header is damaged."""
+    def _compare(self, source: LogSource) -> None:
+        """Repair a local log file from the same one in the store: what its disk has lost, and what is damaged.
+
+        A file that is an object as a whole is compared only in size: the scrub finds the rest.
+        """
+        path = self._directory / source.name
+        size_bytes = path.stat().st_size
+        is_whole = source.stored is not None and source.stored.is_sealed
+        if is_whole and size_bytes >= source.size_bytes and source.name != self._local[-1]:
+            return
+        if self._salt_of(source.name) != source.salt:
+            return
+        ranges = [*damage_in(path, source.salt), (size_bytes, source.size_bytes)]
+        stored_from = 0 if source.stored is not None or source.tail is None else source.tail.start_offset
+        holes = self._image.holes.get(source.name, [])
+        lost = [
+            (start, end)
+            for start, end in _overlaps(ranges, stored_from, source.size_bytes)
+            if not any(_overlaps(holes, start, end))
+        ]
+        if self._is_other(source, size_bytes, lost, holes):
+            self._use_local(source)
+        elif lost:
+            self._restoration.repair(source, lost)
+            self._restoration.log.warning(
+                "STORE: %s: %d bytes that were missing or damaged here came back from the store",
+                source.name,
+                sum(end - start for start, end in lost),
+            )
+
+    def _is_other(self, source: LogSource, size_bytes: int, lost: list[Range], holes: list[Range]) -> bool:
+        """True if the local file and the store's differ where both are valid: nsqd has served without the store."""
+        if not (lost or holes) and self._has_end_of(source):
+            return False
+        left_out = sorted([*lost, *holes])
+        ends = [0, *(offset for each in left_out for offset in each), min(size_bytes, source.size_bytes)]
+        valid = list(zip(ends[::2], ends[1::2], strict=True))
+        return self._restoration.differs(source, valid)
+
+    def _has_end_of(self, source: LogSource) -> bool:
+        """True if the local file has the last bytes that the store has."""
+        with open(self._directory / source.name, "rb", opener=open_file) as file:
+            if source.tail is not None:
+                file.seek(source.tail.start_offset)
+                return all(file.read(len(data)) == data for data in source.tail.chunks)
+            stored = source.stored
+            assert stored is not None
+            crc = 0
+            for offset in range(0, stored.size_bytes, _PIECE_BYTES):
+                crc = extend(crc, file.read(min(_PIECE_BYTES, stored.size_bytes - offset)))
+            return crc == stored.crc
+
+    def _use_local(self, source: LogSource) -> None:
+        """Keep the store's version apart, and let the local file go up as a new one."""
+        kept = self._restoration.write_apart(source)
+        if source.stored is not None:
+            files = self._image.files[self._topic]
+            files.remove(source.stored)
+        self._restoration.log.error(
+            "STORE: %s has other messages here than in the store, as after a time without --store: nsqd serves those that "
+            "are here; the store's file is kept in %s",
+            source.name,
+            kept,
+        )
+
+    def _salt_of(self, name: str) -> int | None:
         try:
             file = LogFile.open(self._directory / name, os.O_RDONLY)
         except Damaged:
             return None
-        try:
-            recover_file(file, is_last=True)
-            return file.salt, file.end_offset
-        finally:
-            file.close()
+        salt = file.salt
+        file.close()
+        return salt
 
     def _set_aside_other_end(self, sources: list[LogSource]) -> None:
         """Set the last file here aside if the store's last one is another one under the same name."""
         if not sources or not self._local or sources[-1].name != self._local[-1]:
             return
-        found = self._end_of(self._local[-1])
-        if found is None or found[0] != sources[-1].salt:
+        if self._salt_of(self._local[-1]) != sources[-1].salt:
             self._set_aside(self._local[-1])
 
     def _set_aside(self, name: str) -> None:

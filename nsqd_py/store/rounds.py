@@ -38,6 +38,7 @@ FILES = 16
 ROUND_BYTES = 8 * 1024 * 1024
 
 _HEADER = Struct("<4sHHQQ8sqI")
+HEADER_BYTES = _HEADER.size
 _LENGTH = Struct("<I")
 _CHECKSUM = Struct("<I")
 _FRAME_BYTES = _LENGTH.size
@@ -131,6 +132,14 @@ def decode(number: int, data: bytes) -> RoundObject:
     if found != number:
         raise BadObject(f"{name} is foreign: it has the number {found}")
     return RoundObject(number, epoch, writer.hex(), time_ns, flags, data[_HEADER.size : end])
+
+
+def begins_base(header: bytes) -> bool:
+    """True if these first bytes of an object, `HEADER_BYTES` of them, are those of a round that begins a base."""
+    if len(header) < HEADER_BYTES:
+        return False
+    magic, version, flags, *_ = _HEADER.unpack_from(header)
+    return magic == MAGIC and version == VERSION and bool(flags & BASE)
 
 
 # ---- frames

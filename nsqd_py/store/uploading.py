@@ -44,6 +44,8 @@ _PART_OF_BASE = 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _TICK_S = 1.0
 _COLLECTION_S = 60.0
+# How long a store that is not written may be another nsqd's before this one finds it: 86,400 requests a month.
+_LOOK_S = 30.0
 # Publishers that were answered together publish again together: the next round waits for the others of them.
 _GATHER_S = 0.002
 # How often a round waits for a journal that is being written, and for how long.
@@ -124,6 +126,7 @@ class StoreStream:
     _answered: int = 0  # publishers, by the last round
     _gather_until_s: float = 0.0
     _next_look_s: float = 0.0
+    _looked_s: float = 0.0  # at the head
     _next_collection_s: float = 0.0
     _is_noted: bool = False
     _is_idle: bool = False
@@ -231,8 +234,12 @@ class StoreStream:
                 wait_s = self._wait_s(feed)
                 if wait_s <= 0:
                     return
+                if self._is_look_due():
+                    self._call(self._owner.look)
+                    self._looked_s = monotonic()
+                    continue
                 self._wake.clear()
-                self._wake.wait(wait_s)
+                self._wake.wait(min(wait_s, _TICK_S))
         finally:
             self._is_idle = False
 
@@ -249,6 +256,10 @@ class StoreStream:
         if is_new or feed.is_due:
             return self.last_round_s + self._interval_ns / _NS_PER_S - monotonic()
         return _TICK_S
+
+    def _is_look_due(self) -> bool:
+        """True if nothing was written for so long that another nsqd may have taken over unnoticed."""
+        return monotonic() - max(self.last_round_s, self._looked_s) >= _LOOK_S
 
     def _look_at_files(self, feed: Feed) -> None:
         """Each second, note which files are gone, put those that are sealed, and let go of those that no one needs."""
@@ -468,9 +479,11 @@ class StoreStream:
         """Put one object, however long that takes. Raises Superseded."""
         owner = self._owner
         size_bytes = sum(map(len, frames))
+        if not owner.is_settled:  # an object that an error has interrupted
+            self._call(owner.settle)
 
         def append() -> None:
-            if not owner.is_settled:
+            if not owner.is_settled:  # an earlier attempt of this call
                 owner.settle()
                 return
             payload = b"".join(frames)

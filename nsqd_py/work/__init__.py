@@ -14,6 +14,7 @@ Only the command nsq-worker and the worker of Django import this room. The files
 app           `App`: the handlers that were declared, and publishing
 handlers      `Handler`: one declared function, and what its calls pass to it
 running       `Running`: the consumers of one process
+refusals      which refusals of nsqd end a consumer for good
 batches       messages that are collected for one call
 pacing        when a call may begin, and when it is over its limit
 calling       the calls of one handler: middleware, decoding, and the answers to messages
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from nsqd_py.work.outcomes import Retry as Retry
     from nsqd_py.work.outcomes import TimeLimitExceeded as TimeLimitExceeded
     from nsqd_py.work.outcomes import Undecodable as Undecodable
+    from nsqd_py.work.refusals import ConsumerRefused as ConsumerRefused
     from nsqd_py.work.running import Running as Running
 
 _HOMES = {
@@ -65,6 +67,7 @@ _HOMES = {
     "BadHandler": "work.handlers",
     "Batch": "work.handlers",
     "BatchFailed": "work.outcomes",
+    "ConsumerRefused": "work.refusals",
     "Drop": "work.outcomes",
     "Handler": "work.handlers",
     "Headers": "work.handlers",

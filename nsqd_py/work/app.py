@@ -150,12 +150,16 @@ class App:
                 once=once,
                 longest_defer_s=self.longest_defer_s,
             )
-            self._refuse_another(handler)
-            self._check_middleware(handler)
-            self.handlers.append(handler)
+            self.add(handler)
             return function
 
         return declare
+
+    def add(self, handler: Handler) -> None:
+        """Declare a handler that was made without the decorator. Raises BadHandler."""
+        self._refuse_another(handler)
+        self._check_middleware(handler)
+        self.handlers.append(handler)
 
     def _refuse_another(self, handler: Handler) -> None:
         """Raise BadHandler if another function has this channel: each would get a part of the messages."""
@@ -248,9 +252,17 @@ class App:
         It is delivered after `defer_s`, or at the time `at`, which has a time zone. A delay longer than `longest_defer_s`
         waits in the topic `<app>.later`, and needs a process that runs the schedules of this app. Raises as
         `Producer.publish`; TypeError, and ValueError for a NaN, for a value that cannot be published; BadClientOption for a delay
-        that cannot be.
+        that cannot be; WrongPlace in a coroutine function.
         """
-        self._publish(*self._placed(topic, encode(value), defer_s, at))
+        placed = self._placed(topic, encode(value), defer_s, at)
+        try:
+            self._publish(*placed)
+        except WrongPlace as error:
+            if _is_in_task():
+                raise WrongPlace(
+                    "App.publish would stop the asyncio event loop of this thread: use await app.publish_async(…)"
+                ) from error
+            raise
 
     def _publish(self, topic: str, body: bytes, delay_s: float) -> None:
         try:
@@ -318,7 +330,7 @@ class App:
     def run(self, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Run all handlers in this process until SIGTERM or Ctrl-C: the first one finishes what runs, the second one returns it.
 
-        Raises the error that ended a consumer for good.
+        Raises the error that ended a consumer for good: ConsumerRefused if nsqd refuses it.
         """
         signals: list[int] = []  # also those that come while the consumers start: a handler may run then
         started: list[Running] = []
@@ -355,6 +367,14 @@ def _refuse_what_is_none(middleware: object) -> None:
     fault = fault_of(middleware)
     if fault:
         raise BadClientOption(f"middleware: {fault}")
+
+
+def _is_in_task() -> bool:
+    """True if an event loop of this thread runs the caller."""
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:  # no event loop runs here
+        return False
 
 
 def _ignore(error: Exception | None) -> None:

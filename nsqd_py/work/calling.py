@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, NoReturn
 
 from nsqd_py.client.callables import check_handler_result
 from nsqd_py.client.consuming.base import ENDINGS
@@ -19,7 +19,7 @@ from nsqd_py.protocol.envelope import MAGIC, unwrap
 from nsqd_py.runtime.logs.lines import LineWriter
 from nsqd_py.work.dead_letters import Store, dead_letter, describe, is_too_large
 from nsqd_py.work.handlers import Given, Handler, Headers
-from nsqd_py.work.middleware import Call, Middleware
+from nsqd_py.work.middleware import UNRAISED, Call, Middleware
 from nsqd_py.work.once import Once
 from nsqd_py.work.outcomes import (
     UNANSWERED_ATTEMPTS,
@@ -37,7 +37,7 @@ from nsqd_py.work.outcomes import (
 )
 from nsqd_py.work.pacing import Pace, TimeLimits
 
-_WITHOUT_TRACE = (
+WITHOUT_TRACE = (
     Undecodable,
     TimeLimitExceeded,
     RequeueRefused,
@@ -126,8 +126,23 @@ class Calls:
             return False  # a stop or a lost connection may have given it back before a call
         error = error or Unanswered(message.attempts, most)
         self._log.error("%s gives up %s without a call: %s", self.handler, message, describe(error))
+        if isinstance(error, Unanswered):  # another one was raised at its attempt
+            self._report_unraised([message], error)
         self.answer(message, message.body, DeadLetter(error))
         return True
+
+    def _report_unraised(self, messages: list[Message], error: BaseException) -> None:
+        """Let the middleware know of an error that no call raises to it."""
+        call = Call(self.handler, messages, partial(_raise, error))
+        for middleware in self._middleware:
+            report = getattr(middleware, UNRAISED, None)
+            if report is None:
+                continue
+            try:
+                report(error, call)
+            except Exception as failure:  # noqa: BLE001 - the message is answered all the same
+                name = type(middleware).__name__
+                self._log.exception("the middleware %s has failed: %s", name, describe(failure))
 
     # ---- in a thread
 
@@ -151,9 +166,7 @@ class Calls:
         limit_s = self.handler.time_limit_s
         limited = None
         if limit_s is not None:
-            limited = self._limits.begin(
-                limit_s, lambda: self.fail(messages, bodies, self._over_limit()), self
-            )
+            limited = self._limits.begin(limit_s, lambda: self._fail_late(messages, bodies), self)
         self._running[id(messages)] = messages
         try:
             self.call(messages, bodies)
@@ -343,6 +356,12 @@ class Calls:
             f"{self.handler} took longer than its time_limit_s, {self.handler.time_limit_s}"
         )
 
+    def _fail_late(self, messages: list[Message], bodies: list[bytes]) -> None:
+        """Do as `fail`, for a call in a thread that is over its time limit and goes on."""
+        error = self._over_limit()
+        self._report_unraised(messages, error)
+        self.fail(messages, bodies, error)
+
     def fail(self, messages: list[Message], bodies: list[bytes], error: BaseException) -> None:
         """Decide what becomes of the messages of a call that raised this error, and do it."""
         if isinstance(error, BatchFailed):
@@ -363,6 +382,8 @@ class Calls:
             if outcome.error is not None:
                 self._log_error(message, outcome.error, has_trace=each is not logged)
                 logged = each
+                if outcome.error is not each:
+                    self._report_unraised([message], outcome.error)
             self.answer(message, bodies[index], outcome)
 
     def _warn_of_late(self, messages: list[Message]) -> None:
@@ -373,9 +394,7 @@ class Calls:
                 self._log.warning(_TIMED_OUT if is_connected else _DISCONNECTED, self.handler, message)
 
     def _log_error(self, message: Message, error: BaseException, *, has_trace: bool) -> None:
-        write = (
-            self._log.exception if has_trace and not isinstance(error, _WITHOUT_TRACE) else self._log.error
-        )
+        write = self._log.exception if has_trace and not isinstance(error, WITHOUT_TRACE) else self._log.error
         write("%s failed on %s, attempt %d: %s", self.handler, message, message.attempts, describe(error))
 
     def answer(self, message: Message, body: bytes, outcome: Outcome) -> None:
@@ -445,6 +464,10 @@ class Calls:
         """Keep the error of a message that comes again instead of becoming a dead letter."""
         if len(self._unstored) < _MOST_UNSTORED:
             self._unstored[message.id] = error
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 async def go_on() -> None:

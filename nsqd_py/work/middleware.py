@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _REQUESTS = (Requeue, Drop)  # a handler raises them, and has not failed
 _PLAIN = "around"
 _ASYNC = "around_async"
+UNRAISED = "unraised"
 
 
 class Call:
@@ -47,6 +48,10 @@ class Middleware(Protocol):
     An object of another class needs the methods for the kinds of functions that the app has: a declaration without is refused.
     They run `call` once, see what it raises, and may raise something else. `message` is the first one of a batch; the body
     of a message is as it was published, in its envelope if it has one. Without the call, the message is finished.
+
+    It may have `unraised(error, call)` too, which gets the errors that no call raises: that of a message that is given up without
+    a call because it came too often, of a thread that is over its time limit and goes on, and of a `Requeue` that is not
+    possible. It runs in any thread, also that of the event loop, so it must not wait.
     """
 
     def around(self, message: Message, call: Call) -> None:
@@ -111,11 +116,12 @@ def _name_of(middleware: object) -> str:
 
 
 class OnError(Within):
-    """Calls `report(error, call)` for each error of a handler, and for each body that cannot be decoded.
+    """Calls `report(error, call)` for each error of a handler, and for each message that fails in another way.
 
         OnError(lambda error, call: sentry_sdk.capture_exception(error))
 
-    `Requeue` and `Drop` are no errors. A thread that is over its time limit has raised none yet.
+    Those are bodies that cannot be decoded, messages that came too often, and threads over their time limit, which may raise
+    later. `Requeue` and `Drop` are no errors. `report` runs in any thread, also in that of the event loop.
     """
 
     def __init__(self, report: Callable[[BaseException, Call], object]) -> None:
@@ -129,6 +135,10 @@ class OnError(Within):
             if not isinstance(error, _REQUESTS):
                 self._report(error, call)
             raise
+
+    def unraised(self, error: BaseException, call: Call) -> None:
+        """Report an error that no call raises."""
+        self._report(error, call)
 
 
 class OpenTelemetry(Within):

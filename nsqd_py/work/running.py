@@ -19,6 +19,7 @@ from nsqd_py.work.batches import Collector
 from nsqd_py.work.calling import Calls
 from nsqd_py.work.handlers import Handler
 from nsqd_py.work.pacing import Pace, TimeLimits
+from nsqd_py.work.refusals import ConsumerRefused, RefusalWatch, is_refusal
 from nsqd_py.work.timed.scheduler import Scheduler
 
 _POLL_S = 0.1  # how often `wait` looks at the consumers
@@ -36,6 +37,7 @@ class HandlerStats(NamedTuple):
     dead, dropped                  messages moved to the dead letters, and dropped. They count as finished too
     timed_out                      calls over their time limit
     is_hung                        calls over their time limit, which have not returned, take all its places
+    refusals                       what its nsqds answer that refuse it, if none of them has its subscription
     """
 
     name: str
@@ -52,11 +54,13 @@ class HandlerStats(NamedTuple):
     dropped: int
     timed_out: int
     is_hung: bool
+    refusals: tuple[str, ...] = ()
 
 
 class _Consumed(NamedTuple):
     """A handler, its consumer, and its calls in this process.
 
+    watch      whether nsqd refuses the consumer for good
     pace       the rate of its calls, if it has one
     collector  of batches
     ended      the error of the consumer of an event loop, or None, once it has ended
@@ -65,6 +69,7 @@ class _Consumed(NamedTuple):
     handler: Handler
     calls: Calls
     consumer: Consumer
+    watch: RefusalWatch
     pace: Pace | None
     collector: Collector | None = None
     ended: Future[BaseException | None] | None = None
@@ -107,7 +112,8 @@ async def _error_of(coroutine: Any) -> BaseException | None:
 class Running:
     """The consumers of the handlers of an app, in this process. `App.start` makes it.
 
-    They stop when one of them ends for good, that is by an error of itself and not of a handler, or by `sys.exit()` in one.
+    They stop when one of them ends for good, that is by an error of itself and not of a handler, by `sys.exit()` in one, or
+    because all its nsqds refuse it (`nsqd_py.work.refusals`).
     """
 
     def __init__(
@@ -145,6 +151,7 @@ class Running:
     ) -> _Consumed:
         # Retries and dead letters are those of `Calls`.
         given = {**settings, "max_in_flight": handler.max_in_flight, "max_attempts": 0}
+        watch = RefusalWatch(str(handler))
         if handler.batch is not None:
             collector = Collector(handler.batch.most, handler.batch.within_s)
             collector.start(
@@ -152,15 +159,16 @@ class Running:
             )
             consumer = Consumer(handler.topic, handler.channel, batch_handler=collector.put, **given)
             consumer.start()
-            return _Consumed(handler, calls, consumer, pace, collector)
+            return _Consumed(handler, calls, consumer, watch, pace, collector)
         given["concurrency"] = handler.concurrency
         if self._loop is None or not handler.is_async:
             consumer = Consumer(handler.topic, handler.channel, calls.handle, **given)
             consumer.start()
-            return _Consumed(handler, calls, consumer, pace)
+            return _Consumed(handler, calls, consumer, watch, pace)
         in_loop = AsyncConsumer(handler.topic, handler.channel, calls.handle_async, **given)
         self._loop.run(in_loop.start())
-        return _Consumed(handler, calls, in_loop, pace, ended=self._loop.submit(in_loop.wait()))
+        ended = self._loop.submit(in_loop.wait())
+        return _Consumed(handler, calls, in_loop, watch, pace, ended=ended)
 
     def _handle_in_loop(self, calls: Calls) -> Callable[[list[Message]], None]:
         """Return what lets the event loop handle a batch, and waits for that."""
@@ -200,7 +208,8 @@ class Running:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all consumers have ended. Return False after the time-out. `failure` says if one ended for good."""
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while self._find_running() or self._has_running_schedules():
+        while self._is_running():
+            self._note_refused()
             if self._failure is not None and self._stop_by_s is None:
                 self.begin_to_stop()
             if self._stop_by_s is not None and time.monotonic() >= self._stop_by_s:
@@ -210,6 +219,11 @@ class Running:
             time.sleep(_POLL_S)
         self._close()
         return True
+
+    def _is_running(self) -> bool:
+        """True if a consumer or the scheduler has not ended. Notes the error that ended one."""
+        has_schedules = self._has_running_schedules()
+        return bool(self._find_running()) or has_schedules
 
     def _return_all(self) -> None:
         """Return all messages to nsqd, which would wait for their time-out. Their consumers stay connected for a moment."""
@@ -245,10 +259,21 @@ class Running:
             self._note(each, error)
             return True
 
+    def _note_refused(self) -> None:
+        """Notes that nsqd refuses a consumer for good, if one is."""
+        if self._stop_by_s is not None:
+            return
+        for each in self._consumed:
+            try:
+                each.watch.end_if_refused(each.consumer)
+            except ConsumerRefused as error:
+                self._note(each, error)
+
     def _note(self, each: _Consumed, error: BaseException) -> None:
-        """Remember the first error that ended a consumer."""
+        """Remember the first error that ended a consumer. Log it, unless it names the consumer itself."""
         if self._failure is None:
             self._failure = error
+        if self._failure is error and not isinstance(error, ConsumerRefused):
             self._log.error("the consumer of %s has ended: %r", each.handler, error)
 
     def _close(self) -> None:
@@ -286,6 +311,12 @@ class Running:
         return [_stats(each) for each in self._consumed]
 
 
+def _refusals(each: _Consumed, connections: int) -> tuple[str, ...]:
+    if connections:
+        return ()
+    return tuple(str(error) for error in each.consumer.unconnected().values() if is_refusal(error))
+
+
 def _stats(each: _Consumed) -> HandlerStats:
     handler = each.handler
     counts = each.calls.counts
@@ -295,4 +326,5 @@ def _stats(each: _Consumed) -> HandlerStats:
         *(stats.received, stats.finished, stats.requeued, stats.in_flight),
         *(counts.retried, counts.dead, counts.dropped, counts.timed_out),
         is_hung=each.calls.late_count >= handler.concurrency,
+        refusals=_refusals(each, len(stats.connections)),
     )

@@ -134,7 +134,13 @@ def encode(value: Any) -> bytes:
         return value
     if isinstance(value, str):
         return value.encode()
-    body = _dumps()(value)
+    try:
+        body = _dumps()(value)
+    except TypeError as error:
+        raise TypeError(
+            f"{type(value).__name__} cannot be published ({error}): give bytes, a str, or what JSON has: a dict, a list, a "
+            f"number, a dataclass, or an object of a class of pydantic or msgspec: {value!r:.{_SHOWN}}"
+        ) from error
     if any(trace in body for trace in _TRACES):
         _refuse_not_finite(value)
     return body

@@ -6,6 +6,7 @@
 archive        readers of all kinds of files that messages are saved in; no Spark in it
 source         the data source `nsq` of PySpark
 replay         `spark-replay`: publish messages of an archive again
+compact        `spark-compact`: stores of nsqd become large Parquet files and tables
 
 schema         the columns of a message, for pyarrow and for Spark
 session        starts Spark, quietly

@@ -40,7 +40,6 @@ RAISED_ELSEWHERE = {
 }
 # Names that the code need not contain, and where they are from.
 FOREIGN_NAMES = {
-    "Group": "gevent",
     "RowGroupMetaData.column": "pyarrow",
     "mapInArrow": "PySpark",
     "msg_timeout": "an example of a setting",

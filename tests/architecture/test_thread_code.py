@@ -465,8 +465,10 @@ WORK: dict[Place, Work] = {
     Place("nsq_tools.worker.child", "serve", "on_signal"): Work((f"{WORKER}:Durations",)),
     Place("nsq_tools.worker.child", "_leave_in_time", "os._exit"): Work(why=VALUES),
     # ---- Spark
-    Place("nsq_spark.archive.listing", "survey", "ThreadPoolExecutor(_REMOTE_READERS)"): Work(why=POOL),
-    Place("nsq_spark.archive.listing", "survey", "recogniser.info"): Work(
+    Place("nsq_spark.archive.listing", "_survey_files", "ThreadPoolExecutor(_REMOTE_READERS)"): Work(
+        why=POOL
+    ),
+    Place("nsq_spark.archive.listing", "_survey_files", "recogniser.info"): Work(
         (
             "nsq_spark.archive:_Recogniser.topics, knows_topics",
             "nsq_spark.archive:Companions._last_numbers",

@@ -45,12 +45,14 @@ ADDRESSES = ("10.0.0.1", "10.0.0.2")
 HOSTS = ("nsq1",)
 DIRECTORIES = (
     "/archive",
+    "/lake",
     "/tables",
     "/etc/nsq",
     "/mnt/archive",
     "/var/archive",
     "/var/lib/nsqd",
     "/var/lib/replay",
+    "/var/lib/store",
     "/var/spool/nsq",
 )
 _ADDRESS = re.compile(

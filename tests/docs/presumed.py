@@ -17,6 +17,7 @@ from tests.docs.machine import BIN, Machine, Server
 from tests.support.archives import BASE_NS, Message, framed
 from tests.support.go_directory import GoDirectory, GoMessage, go_messages
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.stored import StoreOfFiles
 
 HOSTS = ("10.0.0.1", "10.0.0.2")
 Presumed = Callable[[Machine, Path], None]
@@ -299,12 +300,30 @@ def spark_replay(machine: Machine, cwd: Path) -> None:
         process.post("/pub?topic=late", b"order")
 
 
+def a_store(machine: Machine) -> None:
+    """A store of nsqd with some orders, in /var/lib/store."""
+    store = StoreOfFiles(machine.path("/var/lib/store").as_uri())
+    with on_data_path(machine, "--max-bytes-per-file=4096") as process:
+        for number in range(100):
+            process.post("/pub?topic=orders", b'{"id": %d, "status": "paid"}' % number)
+        store.base(process.data_path)
+
+
+def store_page(machine: Machine, cwd: Path) -> None:
+    a_store(machine)
+
+
+def spark_compact(machine: Machine, cwd: Path) -> None:
+    a_store(machine)
+
+
 def nsq_cat(machine: Machine, cwd: Path) -> None:
-    """Archives in three formats, and a log of nsqd."""
+    """Archives in three formats, a log and a store of nsqd."""
     archive, paid = machine.path("/archive"), Message(b'{"id": 1, "status": "paid"}')
     (archive / "orders.framed").write_bytes(framed([[paid]]))
     (archive / "orders.2026-11-24.jsonl.gz").write_bytes(gzip.compress(b'{"topic": "orders", "body": "x"}\n'))
     (archive / "old.log.gz").write_bytes(gzip.compress(b"an error\nanother line\n"))
+    a_store(machine)
     with on_data_path(machine) as process:
         process.post("/pub?topic=orders", b"order")
 
@@ -319,6 +338,7 @@ STARTS_ITS_OWN = {
     "docs/nsqadmin.md",
     "docs/operations.md",
     "docs/standby.md",
+    "docs/store.md",
     "docs/take-over.md",
     "docs/tutorial.md",
 }
@@ -341,9 +361,11 @@ PRESUMED: dict[str, Presumed] = {
     "docs/small-files.md": small_files,
     "docs/spark.md": spark,
     "docs/backup.md": nothing,
+    "docs/lease.md": nothing,
     "docs/standby.md": nothing,
     "docs/take-over.md": take_over,
     "docs/testing.md": nothing,
+    "docs/store.md": store_page,
     "docs/tools/nsq-cat.md": nsq_cat,
     "docs/tools/nsq-stat.md": nsq_stat,
     "docs/tools/nsq-tail.md": nsq_tail,
@@ -351,6 +373,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/tools/nsq-to-http.md": nsq_to_http,
     "docs/tools/nsq-to-nsq.md": nsq_to_nsq,
     "docs/tools/nsq-worker.md": nsq_worker,
+    "docs/tools/spark-compact.md": spark_compact,
     "docs/tools/spark-replay.md": spark_replay,
     "docs/tools/to-nsq.md": to_nsq,
     "docs/tutorial.md": nothing,

@@ -93,6 +93,9 @@ def test_the_manifest_says_which_messages_of_each_nsqd_a_file_has(make_nsqd, sta
             assert part["epoch"] == int(answer.headers["X-Nsq-Epoch"])
             behind = nsqd.http("GET", f"/topic/read?topic=t&id={part['last_id']}&max_bytes=1")
             assert int(behind.headers["X-Nsq-First-Seq"]) == 37 + 30 * number
+            # Of a file that was left behind, the end of the log when it began.
+            assert 0 < part["end_seq"] <= 37 + 30 * number
+            assert number == 0 or (part["end_id"], part["end_seq"]) == (part["last_id"], 67)
 
 
 def test_the_place_in_the_log_of_an_nsqd_that_requires_tls(make_nsqd, certificates, start, tmp_path, output):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE
+from nsqd_py.store.ownership import CLAIMS_FILE
 from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import Bucket, MotoServer, moto
 from tests.support.harm import flip
@@ -229,6 +230,83 @@ def test_a_damaged_round_is_named_and_set_aside(machine, store, tmp_path):
     assert consume_all(nsqd, "t", "c") == [b"1"]
 
 
+def rounds_of(path: Path) -> list[Path]:
+    """Return the rounds from the base on that the head names."""
+    base = json.loads((path / "head.json").read_text())["base"]
+    return [each for each in sorted((path / "rounds").iterdir()) if int(each.name, 16) >= base]
+
+
+def unlink(path: Path) -> None:
+    path.unlink()
+
+
+def flip_middle(path: Path) -> None:
+    flip(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("harm", [flip_middle, unlink])
+def test_a_base_that_is_damaged_loses_nothing_that_the_one_before_has(machine, store, tmp_path, harm):
+    """A restoration says what is missing, and nsqd serves only when the operator says so; the store stays as it is."""
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.publish("t", [b"%03d" % number for number in range(100)], batch=10)
+    nsqd.kill()
+    nsqd.start()
+    nsqd.pub("t", b"after")
+    nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    base = rounds_of(tmp_path / "store")[0]
+    harm(base)
+    again = machine("b", f"--restore-from={store}")
+    errors = again.fails_to_start()
+    assert f"the store {store} is damaged (rounds/{base.name} is " in errors
+    assert "messages are missing in it: t: " in errors
+    assert "start nsqd without --restore-from" in errors
+    assert "Traceback" not in errors
+    assert "is damaged" in again.fails_to_start(), "also when systemd starts it again"
+    serving = machine("b").start()
+    assert "serves without what the store has lost: t: " in serving.log_text()
+    assert statistics(serving)["damaged_objects"] == 1
+    assert base.name in statistics(serving)["damage"]
+    assert len(consume_all(serving, "t", "c")) == 101
+    wait_until_stored(serving)
+    lose(serving)
+    last = machine("d", f"--restore-from={store}").start()
+    assert statistics(last)["damaged_objects"] == 0
+
+
+def test_a_lost_round_loses_only_its_messages(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    for topic in "tu":
+        nsqd.create(topic, "c")
+    for number in range(30):
+        nsqd.pub("tu"[number % 2], b"%d" % number)
+    wait_until_stored(nsqd)
+    nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    rounds_of(tmp_path / "store")[-20].unlink()
+    again = machine("b", f"--restore-from={store}")
+    errors = again.fails_to_start()
+    assert re.search(r"is missing: it was deleted or lost\).*messages \d+ to \d+", errors), errors
+    serving = machine("b").start()
+    found = [int(body) for topic in "tu" for body in consume_all(serving, topic, "c")]
+    assert 28 <= len(set(found)) < 30, sorted(found)
+
+
+def test_a_foreign_object_far_away_stops_nothing(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    nsqd.kill()
+    (tmp_path / "store/rounds/ffffffffffffffff").write_bytes(b"hello")
+    nsqd.start()
+    assert "rounds/ffffffffffffffff is damaged: it has only 5 bytes; set aside" in nsqd.log_text()
+    nsqd.pub("t", b"2")
+    lose(nsqd)
+    again = machine("b", f"--restore-from={store}").start()
+    assert sorted(consume_all(again, "t", "c")) == [b"1", b"2"]
+
+
 # ---- a disk that lost something
 
 
@@ -250,6 +328,74 @@ def test_what_a_power_cut_took_comes_back_from_the_store(machine):
     assert len(consume_all(nsqd, "t", "c")) == 100
     assert consume_all(nsqd, "new", "c") == [b"of a new topic"]
     assert "came back from the store" in nsqd.log_text()
+
+
+def cut_last(data_path: Path) -> None:
+    last = max(data_path.glob("t.*.log"))
+    os.truncate(last, last.stat().st_size // 2)
+
+
+def zero_last(data_path: Path) -> None:
+    last = max(data_path.glob("t.*.log"))
+    content = last.read_bytes()
+    last.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
+
+
+def flip_last(data_path: Path) -> None:
+    last = max(data_path.glob("t.*.log"))
+    flip(last, last.stat().st_size // 2)
+
+
+def flip_second(data_path: Path) -> None:
+    second = sorted(data_path.glob("t.*.log"))[1]
+    flip(second, second.stat().st_size // 2)
+
+
+def remove_all_but_claims(data_path: Path) -> None:
+    for path in data_path.iterdir():
+        if path.name not in (CLAIMS_FILE, CLOCK_FILE):
+            path.unlink()
+
+
+@pytest.mark.parametrize("harm", [cut_last, zero_last, flip_last, flip_second, remove_all_but_claims])
+def test_what_a_disk_lost_without_a_reboot_comes_back_from_the_store(machine, store, harm):
+    """And it stays in the store: another machine gets all of it."""
+    nsqd = machine("a", ACKS, "--max-bytes-per-file=20000").start()
+    nsqd.create("t", "c")
+    bodies = [b"%03d" % number + os.urandom(900) for number in range(100)]
+    nsqd.publish("t", bodies, batch=10)
+    nsqd.kill()
+    harm(nsqd.data_path)
+    nsqd.start()
+    nsqd.pub("t", b"new")
+    wait_until_stored(nsqd)
+    assert "came back from the store" in nsqd.log_text() or "comes back from the store" in nsqd.log_text()
+    lose(nsqd)
+    again = machine("b", f"--restore-from={store}").start()
+    assert sorted(consume_all(again, "t", "c")) == sorted([*bodies, b"new"])
+
+
+def test_what_was_published_without_the_store_is_not_mixed_with_what_the_store_has(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.publish("t", [b"a%02d" % number + bytes(900) for number in range(40)], batch=1)
+    nsqd.kill()
+    cut_last(nsqd.data_path)
+    alone = StoreNsqd(nsqd.data_path).start()
+    alone.publish("t", [b"b%02d" % number + bytes(900) for number in range(10)], batch=1)
+    assert alone.stop() == 0
+    nsqd.start()
+    assert "has other messages here than in the store" in nsqd.log_text()
+    assert list(nsqd.data_path.glob("store-alone-*/t.*.log"))
+    nsqd.pub("t", b"c")
+    nsqd.kill()
+    expected = sorted(
+        consume_all(StoreNsqd(shutil.copytree(nsqd.data_path, tmp_path / "copy")).start(), "t", "c")
+    )
+    assert b"c" in expected and len(expected) < 51
+    shutil.rmtree(nsqd.data_path)
+    again = machine("b", f"--restore-from={store}").start()
+    assert sorted(consume_all(again, "t", "c")) == expected
 
 
 def test_damaged_bytes_are_repaired_from_the_store(machine):
@@ -310,6 +456,25 @@ def test_publishers_that_wait_for_a_store_that_is_away_get_an_error(machine, buc
             assert b"--store-timeout" in answer
         proxy.stop_faults()
         nsqd.pub("t", b"after")
+
+
+@pytest.mark.parametrize("status", [404, 412])
+def test_an_answer_that_means_nothing_for_a_round_is_no_answer(machine, bucket, status):
+    """A proxy in front of MinIO answers 404 while its backend is not registered."""
+    url = bucket.url("s")
+    with FaultProxy(bucket.endpoint) as proxy:
+        nsqd = machine("a", ACKS, f"--store-endpoint={proxy.endpoint}", url=url).start()
+        nsqd.create("t", "c")
+        nsqd.pub("t", b"before")
+        for number in range(5):
+            proxy.add(refused(status), "PUT", "rounds/")
+            nsqd.pub("t", b"%d" % number)
+        assert "Traceback" not in nsqd.log_text()
+        nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    again = machine("b", f"--restore-from={url}", url=url).start()
+    again.create("t", "c")
+    assert len(consume_all(again, "t", "c")) == 6
 
 
 def test_a_store_that_does_not_answer_at_the_start_is_waited_for(machine, bucket):

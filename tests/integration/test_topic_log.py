@@ -148,6 +148,7 @@ def test_what_is_not_kept_is_passed_over(nsqd):
     publish(nsqd, "gone", 0, 20)
     (first_id, *_) = ids_of(nsqd, "gone")
     publish(nsqd, "gone", 20, 500)
+    ids = ids_of(nsqd, "gone")
     consume(nsqd, "gone", "c", 500)
     wait_until(lambda: log_of(nsqd, "gone")["earliest_seq"] > 20, what="files to go")
 
@@ -159,6 +160,8 @@ def test_what_is_not_kept_is_passed_over(nsqd):
 
     by_id = wait_until(begins_at_the_earliest, what="an answer from the earliest message on")
     assert int(by_id.headers["X-Nsq-Before-Id"], 16) == ids_of(nsqd, "gone")[0] - 1
+    dropped = int(by_id.headers["X-Nsq-Earliest-Seq"])
+    assert int(by_id.headers["X-Nsq-Earliest-Id"], 16) == ids[dropped - 1]
     by_number = nsqd.http("GET", "/topic/read?topic=gone&seq=3")
     first = int(by_number.headers["X-Nsq-First-Seq"])
     assert 20 < first == int(by_number.headers["X-Nsq-Earliest-Seq"])
@@ -247,9 +250,13 @@ def test_how_far_the_log_of_a_deleted_topic_went(nsqd):
         if count:  # of an empty log, nothing can be missing
             expected.append(f"{headers()['X-Nsq-Epoch']}:{count}")
         nsqd.post("/topic/delete?topic=kept")
+        assert headers()["X-Nsq-Ended"] == ",".join(expected)
+    nsqd.restart(clean=False)  # at once: who has read it may remember it
+    refused = nsqd.http("GET", "/topic/read?topic=kept&seq=0")
+    assert (refused.refusal, refused.headers["X-Nsq-Ended"]) == ("404 TOPIC_NOT_FOUND", ",".join(expected))
     nsqd.create("kept", "c")
     assert headers()["X-Nsq-Ended"] == ",".join(expected)
-    nsqd.restart(clean=False)  # at once: who has read it may remember it
+    nsqd.restart(clean=False)
     assert headers()["X-Nsq-Ended"] == ",".join(expected)
 
 

@@ -165,6 +165,17 @@ def test_the_chart_uses_its_values(helm):
     assert ("Deployment", "nsqadmin") not in rendered(helm, "nsqadmin.enabled=false")
 
 
+def test_each_nsqd_of_the_chart_has_its_part_of_the_bucket(helm):
+    store = '"store": {"url": "s3://bucket/nsq", "acks": 1, "restore": %s}'
+    for restore in ("false", "true"):
+        value = f'nsqd={{"serviceAccountName": "nsqd", {store % restore}}}'
+        pod = rendered(helm, value)["StatefulSet", "nsqd"]["spec"]["template"]["spec"]
+        command = pod["containers"][0]["command"]
+        assert pod["serviceAccountName"] == "nsqd"
+        assert {"--store=s3://bucket/nsq/$(POD_NAME)", "--store-acks=1"} < set(command)
+        assert ("--restore-from=s3://bucket/nsq/$(POD_NAME)" in command) == (restore == "true")
+
+
 LOCKED = (
     'nsqd={"existingSecret": "nsqd", "probeScheme": "HTTPS", "drainTimeout": "2m", "terminationGracePeriodSeconds": 180, '
     '"flags": ["--tls-cert=/etc/nsq/secret/tls.crt", "--tls-key=/etc/nsq/secret/tls.key", "--tls-required", '

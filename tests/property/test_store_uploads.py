@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -21,7 +21,7 @@ from nsqd_py.settings.kinds import ByTopic
 from nsqd_py.store import files, rounds, uploading
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import StoreImage
-from nsqd_py.store.layout import round_name
+from nsqd_py.store.layout import HEAD_NAME, round_name
 from nsqd_py.store.ownership import Claims, Owner, claim
 from nsqd_py.store.restore import Restoration
 from nsqd_py.store.uploading import StoreStream
@@ -48,11 +48,15 @@ class Unreliable:
         self._objects = objects
         self._chance = chance
         self.rate = 0.0
+        self.is_next_broken = False
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._objects, name)
 
         def unreliable(*arguments: Any) -> Any:
+            if name == "create" and self.is_next_broken:
+                self.is_next_broken = False
+                raise OSError("an error that ends the round")
             if self._chance.random() < self.rate / 2:
                 raise StoreError("a fault of the test")
             found = call(*arguments)
@@ -69,6 +73,7 @@ class Uploaded(Life):
     def __init__(self, directory: Path, objects: Objects, chance: random.Random, **options: Any) -> None:
         self.events: list[Event] = []
         self.covered: list[Covered] = []
+        self.superseded: list[str] = []
         self.objects = objects
         self._chance = chance
         self._is_busy = True
@@ -83,7 +88,7 @@ class Uploaded(Life):
         self._is_busy = False
 
     def _superseded(self, error: Exception) -> None:
-        raise AssertionError(str(error))
+        self.superseded.append(str(error))
 
     # ---- the publishers that wait, as the stream sees them
 
@@ -133,6 +138,10 @@ class Uploaded(Life):
                 gevent.sleep(0.001)
 
     def end(self) -> None:
+        assert self.superseded == []
+        self.stop_stream()
+
+    def stop_stream(self) -> None:
         self.stream.stop()
         gevent.sleep(0)
         super().end()
@@ -233,6 +242,81 @@ def small() -> Iterator[None]:
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 40))
 def test_what_rounds_cover_comes_back_wherever_they_end(seed: int, steps: int) -> None:
     run_in_new_directory(run, seed, steps)
+
+
+def run_with_broken_rounds(seed: int, steps: int, base: Path) -> None:
+    chance = random.Random(seed)
+    (base / "primary").mkdir()
+    memory = open_objects("memory://")
+    unreliable = Unreliable(memory, chance)
+    life = Uploaded(base / "primary", unreliable, chance, store_interval_ns=0)  # type: ignore[arg-type]
+    life.create()
+    for _ in range(3):
+        work(life, chance, steps)
+        life.catch_up()
+        unreliable.is_next_broken = True
+    work(life, chance, steps)
+    life.catch_up()
+    life.end()
+    last = life.owner.next_number - 1
+    complete = remaining(restored(memory, image_until(memory, last), base / "complete"))
+    assert complete == remaining(Life(base / "primary", lambda *_: None))
+
+
+@settings(max_examples=examples(5), deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_base_after_an_error_is_there_as_a_whole(seed: int) -> None:
+    run_in_new_directory(run_with_broken_rounds, seed, 10)
+
+
+# ---- an nsqd that writes nothing
+
+
+@pytest.fixture
+def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Uploaded]:
+    """An nsqd that has nothing to put, and looks at the head often."""
+    monkeypatch.setattr(uploading, "_LOOK_S", 0.01)
+    (tmp_path / "primary").mkdir()
+    life = Uploaded(tmp_path / "primary", open_objects("memory://"), random.Random(1), store_interval_ns=0)
+    life.create()
+    life.catch_up()
+    yield life
+    life.stop_stream()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    with gevent.Timeout(20):
+        while not condition():
+            gevent.sleep(0.001)
+
+
+def test_an_idle_nsqd_finds_that_another_one_has_taken_over(idle: Uploaded, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    claim(idle.objects, "there", Claims(tmp_path / "other"), lambda _: None)
+    wait_for(lambda: bool(idle.superseded))
+    assert "belongs to there since its epoch 2" in idle.superseded[0]
+
+
+def test_an_idle_nsqd_waits_for_a_head_that_was_deleted(idle: Uploaded) -> None:
+    content, _ = idle.objects.get(HEAD_NAME)
+    idle.objects.delete([HEAD_NAME])
+    wait_for(lambda: idle.stream.outage is not None)
+    assert idle.stream.outage is not None
+    assert "head.json is missing in memory:, put it back: {" in idle.stream.outage.reason
+    idle.objects.create(HEAD_NAME, content)
+    wait_for(lambda: idle.stream.outage is None)
+    assert idle.superseded == []
+
+
+def test_an_nsqd_that_writes_does_not_look_at_the_head(
+    idle: Uploaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "_LOOK_S", 30.0)
+    looks: list[None] = []
+    monkeypatch.setattr(idle.owner, "look", lambda: looks.append(None))
+    for _ in range(20):
+        gevent.sleep(0.002)  # the greenlet has looked at its files
+    assert looks == []
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from tests.support.archived_topic import (
     TOPIC,
     Place,
     address,
+    earliest,
     followed,
     is_finished,
     numbers,
@@ -369,6 +370,33 @@ def test_a_start_at_the_end_of_a_log_without_messages(make_nsqd: MakeNsqd, place
     start = by_id.initialOffset()
     publish(nsqd, range(20, 30))
     assert followed(by_id, start)[0] == list(range(20, 30))
+
+
+@pytest.mark.parametrize("has_archive", [True, False])
+def test_a_start_behind_the_last_message_that_was_dropped(
+    make_nsqd: MakeNsqd, place: Place, has_archive: bool
+) -> None:
+    """Nothing is missing behind it; behind the message before it, one is."""
+    nsqd = make_nsqd("--max-bytes-per-file=5000")
+    nsqd.create(TOPIC, CHANNEL)
+    publish(nsqd, range(30))
+    ids = [message_id for _, message_id in sorted(place.rows(nsqd))]
+    nsqd.post(f"/channel/empty?topic={TOPIC}&channel={CHANNEL}")
+    wait_until_dropped(nsqd, 20)
+    dropped = earliest(nsqd)
+    nsqd.create(TOPIC, "holds")
+    publish(nsqd, range(30, 40))
+
+    def begin(number: int) -> dict[str, str]:
+        more = {} if has_archive else {"path": ""}
+        return {"startingOffsets": json.dumps({TOPIC: {address(nsqd): ids[number]}}), **more}
+
+    expected = list(range(dropped, 40))
+    assert place.table(nsqd, **begin(dropped - 1)) == expected
+    one = place.reader(nsqd, **begin(dropped - 1))
+    assert followed(one, one.initialOffset(), 7)[0] == expected
+    with pytest.raises(LostMessages, match="were dropped before they were read"):
+        place.table(nsqd, **begin(dropped - 2))
 
 
 # ---- 4

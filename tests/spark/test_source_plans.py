@@ -18,9 +18,12 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from nsq_spark.archive import read as archive_read
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source import history
+from nsq_spark.source.live import LiveReader
+from nsq_spark.source.live_options import live_options
 from nsq_spark.source.nsqds import LostMessages
 from tests.support.archived_topic import (
     ALL,
+    COLUMNS,
     SMALL_FILES,
     TOPIC,
     Place,
@@ -237,6 +240,35 @@ def test_two_nsqds_that_exchange_their_addresses(place: Place, tmp_path: Path, l
         assert sorted(found + followed(one, end, 70)[0]) == expected
         lax = place.reader(first, second, failOnDataLoss="false")
         assert sorted(followed(lax, lax.initialOffset(), 70)[0]) == expected
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_two_nsqds_that_exchange_their_addresses_without_an_archive(tmp_path: Path, fails: str) -> None:
+    """A batch that was planned before that, and the next ones, are read at the addresses that the logs have now."""
+    paths, ports = (tmp_path / "a", tmp_path / "b"), (tuple(free_ports(2)), tuple(free_ports(2)))
+    kept = "--retention-time=1h"
+
+    def reader() -> LiveReader:
+        nsqds = ",".join(f"127.0.0.1:{http_port}" for _, http_port in ports)
+        given = {"nsqd": nsqds, "topic": TOPIC, "giveUpAfter": "300ms", "failOnDataLoss": fails}
+        return LiveReader(live_options(given, 0), COLUMNS)
+
+    first, second = (NsqdProcess(path, kept, ports=own) for path, own in zip(paths, ports, strict=True))
+    with first.start(), second.start():
+        publish(first, range(100))
+        publish(second, range(1000, 1060))
+        one = reader()
+        start = json.loads(json.dumps(one.initialOffset()))
+        end = json.loads(json.dumps(one.latestOffset(start, ReadMaxRows(50))))
+        found = numbers(one, partial(one.partitions, start, end))
+        planned = json.loads(json.dumps(one.latestOffset(end, ReadMaxRows(30))))
+    first, second = (NsqdProcess(path, kept, ports=own) for path, own in zip(paths, ports[::-1], strict=True))
+    with first.start(), second.start():
+        publish(second, range(1060, 1100))
+        one = reader()
+        found += numbers(one, partial(one.partitions, end, planned))
+        found += followed(one, planned, 40)[0]
+        assert sorted(found) == [*range(100), *range(1000, 1100)]
 
 
 def test_an_nsqd_that_is_down_does_not_stop_a_stream_on_the_other(

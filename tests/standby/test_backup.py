@@ -93,7 +93,7 @@ def test_a_backup_has_everything(make_nsqd, restored, tmp_path):
         assert nsqd.stats()["standbys"]["list"] == []
 
     again = restored(backup)
-    assert not [path for path in tmp_path.glob("restored0/nsqd.epochs")]
+    assert not list(tmp_path.glob("restored0/nsqd.epochs"))
     assert sorted(body[:4] for body in consume_all(again, "orders", "slow")) == [b"0003", b"0200"]
     assert again.channel_stats("orders", "slow")["deferred_count"] == 1
     assert again.channel_stats("orders", "fast")["depth"] == 0

@@ -16,6 +16,7 @@ from nsqd_py.client.blocking.connection import ClientContext
 from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
 from nsqd_py.client.consuming.base import BaseConsumer
+from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.process import ProcessHooks, call_after_fork, forget
 
@@ -72,6 +73,13 @@ class ConsumingCore(BaseConsumer, ProcessHooks):
         with self._lock:
             self._discovery.add(str(parse_address(address)))
         self._poller.wake()
+
+    def unconnected(self) -> dict[str, NsqClientError | None]:
+        """Return the nsqds in use that have no subscription of this consumer, with the last error of each.
+
+        Any thread may call this: it copies the dict in one step.
+        """
+        return {nsqd.address: nsqd.error for nsqd in list(self._nsqds.values()) if nsqd.window is None}
 
     # ---- the parts of a turn
 

@@ -30,6 +30,7 @@ class NsqdSubscription:
 
     window      set while the nsqd has our subscription
     is_leaving  True if no more messages are requested from it
+    error       why the last connection failed, was refused, or was lost; None before, and while it has our subscription
     """
 
     def __init__(self, address: str, subscription: Subscription, context: ClientContext) -> None:
@@ -37,6 +38,8 @@ class NsqdSubscription:
         self.connection: Connection | None = None
         self.window: InFlightWindow | None = None
         self.is_leaving = False
+        self.error: NsqClientError | None = None
+        self._said: NsqdSaid | None = None  # the error that nsqd answered over the connection of now
         self._subscription = subscription
         self._context = context
         self._options = context.options
@@ -79,7 +82,9 @@ class NsqdSubscription:
     def _opened(self, opening: WorkerThread[Connection]) -> None:
         try:
             self.connection = opening.result()
+            self._said = None
         except NsqClientError as error:
+            self.error = error
             self._outage.report("%s; trying again", error)  # once a minute, since dialling repeats
             self._redial.failed(monotonic())
 
@@ -126,6 +131,7 @@ class NsqdSubscription:
         elif isinstance(event, NsqdSaid):
             self._subscription.refused(event.code)
             if event.is_fatal:
+                self._said = self.error = event
                 self._outage.report("%s", event)
             else:
                 self._log.debug("%s", event)
@@ -149,6 +155,7 @@ class NsqdSubscription:
                 "%s: gives %d messages at a time (--max-rdy-count), not %d", self.address, most, requested
             )
         self.window = self._subscription.opened(self.address, connection.negotiated)
+        self.error = None
 
     @property
     def wants_to_receive(self) -> bool:
@@ -212,6 +219,7 @@ class NsqdSubscription:
             self._subscription.closed(window)
         if self.is_leaving:
             return
+        self.error = self._said or ConnectionLost(self.address, reason)
         self._outage.report("%s: connection lost: %s", self.address, reason)
         if monotonic() - self._dialled_s > _LASTED_S:
             self._redial.reset()

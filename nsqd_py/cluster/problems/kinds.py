@@ -28,6 +28,11 @@ KINDS = {
     "standby_acks": ProblemKind(
         ERROR, "no standby", "Start its standby again: publishes are refused until it follows."
     ),
+    "store_acks": ProblemKind(
+        ERROR,
+        "no store",
+        "Bring back its store, or the network to it: publishes are refused until it answers.",
+    ),
     "lease_no_primary": ProblemKind(
         ERROR,
         "no primary",
@@ -80,6 +85,11 @@ KINDS = {
         ERROR,
         "timing out",
         "Find the consumer that holds messages for too long, or raise its message timeout.",
+    ),
+    "store_unreadable": ProblemKind(
+        ERROR,
+        "store unreadable",
+        "Bring back its store, or the network to it: its log names the objects that it cannot read.",
     ),
     "auth_server": ProblemKind(
         ERROR,
@@ -143,6 +153,19 @@ KINDS = {
         WARNING,
         "no standby",
         "Start its standby. An nsqd that needs none has neither --accept-standbys nor --lease.",
+    ),
+    "store_away": ProblemKind(
+        WARNING,
+        "store away",
+        "Bring back its store, or the network to it. Until then, a lost machine takes messages with it.",
+    ),
+    "store_lags": ProblemKind(
+        WARNING, "store lags", "Look at the network to its store, and at the time that a request takes."
+    ),
+    "store_damaged": ProblemKind(
+        WARNING,
+        "damaged store",
+        "Its log names the objects, which are in aside/ of the store. Its disk has their messages.",
     ),
     "growing": ProblemKind(
         WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."

@@ -21,6 +21,7 @@ from nsqd_py.cluster.problems.states import FAILED, SLOW, state_of
 from nsqd_py.cluster.problems.words import counted, named, span
 from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.roles import KnownStandby
+from nsqd_py.cluster.stores import troubles as troubles_of_store
 from nsqd_py.runtime.documents import TOO_MANY_NSQDS
 
 _MOST_TOPICS = 3
@@ -173,6 +174,9 @@ def _of_answering(
         )
     if node.disk_slow_since_s and time_s - node.disk_slow_since_s >= _DISK_SLOW_S:
         yield _slow_disk(address, node.disk_slow_since_s, time_s)
+    if node.store is not None:
+        for trouble in troubles_of_store(node.store):
+            yield Problem(trouble.kind, trouble.text, node=address)
     yield from _of_certificate(address, node, time_s)
 
 

@@ -50,7 +50,9 @@ def delay_s_of(defer_s: Delay, at: datetime | None, now_s: float) -> float:
 
 def _checked(delay_s: float, now_s: float) -> float:
     """Return the delay. Raises BadClientOption for one that is no time at all, or beyond all dates."""
-    if isinstance(delay_s, (int, float)) and not now_s + delay_s <= _LATEST_S:  # so is NaN
+    if not isinstance(delay_s, (int, float)):
+        raise BadClientOption(f"defer_s={delay_s!r} is no delay: give a number of seconds, or a timedelta")
+    if not now_s + delay_s <= _LATEST_S:  # so is NaN
         raise BadClientOption(
             f"defer_s={delay_s} is no delay: give a number of seconds that ends before the year 10000, or a time as at=…"
         )

@@ -26,6 +26,7 @@ from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.envelope import wrap
 from nsqd_py.runtime.logs.lines import LineWriter
+from nsqd_py.work.refusals import ConsumerRefused, RefusalWatch
 from nsqd_py.work.timed.occurrences import Occurrences
 from nsqd_py.work.timed.tokens import (
     LISTEN_S,
@@ -93,6 +94,9 @@ class Scheduler:
         self._connections: frozenset[str] = frozenset()
         self._settled_s = math.inf
         self._next_missing_s = math.inf
+        topic = schedules_topic(app_name)
+        self._tokens_watch = RefusalWatch(f"the consumer of schedules, {topic}/{app_name},")
+        self._hearing_watch = RefusalWatch(f"the ephemeral consumer of schedules, {topic},")
         self._stop_by_s: float | None = None
         self._is_started = False
         self._has_ended = False
@@ -127,6 +131,8 @@ class Scheduler:
             self._begin()
             while self._stop_by_s is None:
                 self._turn()
+        except ConsumerRefused as error:  # it says all by itself
+            self.failure = error
         except BaseException as error:  # noqa: BLE001 - `failure` has it
             self.failure = error
             self._log.exception("the schedules of %s have ended: %r", self._app_name, error)
@@ -141,10 +147,17 @@ class Scheduler:
 
     def _turn(self) -> None:
         self._wait_for_input()
+        self._end_if_refused()
         self._hear()
         self._settle()
         for batch in self._tokens.step(0) or ():
             self._take(batch)
+
+    def _end_if_refused(self) -> None:
+        """Raises ConsumerRefused."""
+        for consumer, watch in ((self._tokens, self._tokens_watch), (self._hearing, self._hearing_watch)):
+            if consumer is not None:
+                watch.end_if_refused(consumer)
 
     def _wait_for_input(self) -> None:
         consumers = [self._tokens]

@@ -4,6 +4,7 @@ Files
 names        topics and times in the names of files             pure
 listing      turns paths, globs and directories into a list of files
 sidecars     reads what lies next to a file: later files of its log, and the manifest of nsq-to-file
+store_logs   the log files and the rounds of a store of nsqd, read in place
 storage      finds, lists and opens files: local ones, and those that pyarrow or Hadoop opens with Spark's settings
 files        what compressed files hold, and files as pyarrow reads them
 splits       formats, the parts of files that tasks read, which messages are requested, damage         pure

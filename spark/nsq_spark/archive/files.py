@@ -1,4 +1,4 @@
-"""The contents of compressed files; files that pyarrow has opened, and files as pyarrow reads them.
+"""The contents of compressed files; files that pyarrow has opened or that are in memory, and files as pyarrow reads them.
 
 A compressed file is a row of gzip members or zstd frames. The contents of one are returned once all of it is
 decompressed and, for gzip, its checksum is right; large ones wait in a temporary file. A damaged or incomplete one
@@ -38,6 +38,23 @@ class RemoteFile(File):
 
     def close(self) -> None:
         self._file.close()
+
+
+class BytesFile(File):
+    """Bytes in memory as a file."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._data[offset : offset + size]
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class ArchiveStream(io.RawIOBase):

@@ -33,13 +33,16 @@ from nsq_spark.archive.splits import (
     Requested,
 )
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_local, local_path, name_of
+from nsq_spark.archive.store_logs import StoreLogs, is_head
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.store.layout import HEAD_NAME, ROUNDS
 from nsqd_py.stores.directories import is_claim, is_go_queue, sorted_by_name
 from nsqd_py.stores.formats import HEAD_BYTES, codec_of, format_of, plain_head
 from nsqd_py.stores.tables import UnreadableTable, everything, walk
 
 _REMOTE_READERS = 16
 _TOPICS_SHOWN = 10
+_HEAD_BYTES = 4096
 # A file that nothing was written to for this time counts as finished.
 _SETTLED_NS = 3600 * SECOND_NS
 _log = logging.getLogger(__name__)
@@ -131,13 +134,18 @@ class Listing:
 
 
 def list_files(
-    paths: Sequence[str], storage: Storage, hints: Hints | None = None, requested: Requested | None = None
+    paths: Sequence[str],
+    storage: Storage,
+    hints: Hints | None = None,
+    requested: Requested | None = None,
+    *,
+    skips_damaged: bool = False,
 ) -> list[FileInfo]:
-    """Return the files that hold messages, in order of the paths and below each by name; none twice.
+    """Return the files that hold messages, in order of the paths and below each by name, stores last; none twice.
 
     Raises ArchiveError, also if there is none, or none of a topic that is requested by name.
     """
-    found = survey(paths, storage, hints, requested)
+    found = survey(paths, storage, hints, requested, skips_damaged=skips_damaged)
     where = " ".join(paths)
     if warning := found.zone_warning("the option fileTimeZone"):
         _log.warning("nsq: %s", warning)
@@ -154,13 +162,58 @@ def list_files(
 
 
 def survey(
-    paths: Sequence[str], storage: Storage, hints: Hints | None = None, requested: Requested | None = None
+    paths: Sequence[str],
+    storage: Storage,
+    hints: Hints | None = None,
+    requested: Requested | None = None,
+    *,
+    skips_damaged: bool = False,
 ) -> Listing:
     """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
-    manifest says that nothing in it is `requested`.
+    manifest, or the store that it is in, says that nothing in it is `requested`.
+
+    skips_damaged  log what is damaged in the rounds of a store, instead of raising it
     """
     hints = hints or Hints()
     requested = requested or Requested()
+    others, stores = split_stores(paths, storage, skips_damaged=skips_damaged)
+    found = Listing(topics=set())
+    if others or not stores:
+        found = _survey_files(others, storage, hints, requested)
+    for store in stores:
+        store.refresh()
+        for info, part, *_ in store.logs():
+            is_unwanted = not requested.overlaps(part.first_ns, part.last_ns)
+            found.files.append(replace(info, is_unwanted=is_unwanted))
+            if found.topics is not None:
+                found.topics.add(info.topic)
+    return found
+
+
+def split_stores(
+    paths: Sequence[str], storage: Storage, *, skips_damaged: bool
+) -> tuple[list[str], list[StoreLogs]]:
+    """Return the paths of other archives, and the stores of nsqd among the paths, which are not read yet."""
+    on_damage = partial(_log.warning, "nsq: %s") if skips_damaged else None
+    others: list[str] = []
+    stores: list[StoreLogs] = []
+    for path in paths:
+        base = storage.resolved(path).rstrip("/")
+        if not is_glob(path) and _is_store(base, storage):
+            stores.append(StoreLogs(base, storage.open, on_damage))
+        else:
+            others.append(path)
+    return others, stores
+
+
+def _is_store(directory: str, storage: Storage) -> bool:
+    """True if the directory has the head of a store, also if that is damaged."""
+    head = storage.head(f"{directory}/{HEAD_NAME}", _HEAD_BYTES)
+    return bool(head) and (is_head(head) or bool(storage.names(f"{directory}/{ROUNDS}")))
+
+
+def _survey_files(paths: Sequence[str], storage: Storage, hints: Hints, requested: Requested) -> Listing:
+    """Return the files of archives below some paths."""
     found = Listing()
     bases = _find(paths, storage, found, hints)
     entries = [entry for entry in bases if entry.size_bytes]

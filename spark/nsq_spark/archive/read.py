@@ -37,6 +37,9 @@ def read(
     if not split.format.has_timestamps:  # the whole file was chosen
         requested = replace(requested, start_ns=None, end_ns=None)
     for chunk in _chunks(split, storage, requested, damage):
+        if split.numbers is not None:
+            low, high = split.numbers
+            chunk = chunk.filter((chunk.positions >= low) & (chunk.positions < high))
         yield from chunk.requested(requested).bounded()
 
 

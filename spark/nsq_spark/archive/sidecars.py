@@ -46,6 +46,7 @@ class NsqdPart(NamedTuple):
 
     nsqd      as in the column `nsqd`
     messages  their number; a message that is there twice counts twice
+    end       last id of the log, and number of its messages, when nsq-to-file last asked: other files may have some of them
     """
 
     nsqd: str
@@ -55,14 +56,16 @@ class NsqdPart(NamedTuple):
     is_ordered: bool
     epoch: int | None = None
     first_seq: int | None = None
+    end: Span | None = None
 
     @classmethod
     def of_fields(cls, fields: Any) -> NsqdPart:
         """Raises KeyError, TypeError and ValueError."""
         ids = int(fields["first_id"], 16), int(fields["last_id"], 16)
-        return cls(
-            fields["nsqd"], *ids, *(fields[name] for name in ("count", "is_ordered", "epoch", "first_seq"))
-        )
+        end_id = fields.get("end_id")  # earlier versions do not have it
+        end = (int(end_id, 16), int(fields["end_seq"])) if end_id else None
+        epoch, first_seq = fields["epoch"], fields["first_seq"]
+        return cls(fields["nsqd"], *ids, fields["count"], fields["is_ordered"], epoch, first_seq, end)
 
 
 class FilePart(NamedTuple):

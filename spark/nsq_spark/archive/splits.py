@@ -169,6 +169,9 @@ class FileInfo:
     is_described    the manifest of nsq-to-file describes all of it
     is_guessed      only its name says the topic
     is_unwanted     nothing in it is requested: the manifest of nsq-to-file says so, or the topics that its name may mean
+    nsqd            of a file in a store: the address of the nsqd whose log it is; the positions of its messages are then their
+                    sequence numbers
+    numbers         the sequence numbers that count, if the file has others too, which are in other files
     """
 
     path: str
@@ -184,6 +187,8 @@ class FileInfo:
     is_described: bool = False
     is_guessed: bool = False
     is_unwanted: bool = False
+    nsqd: str = ""
+    numbers: Span | None = None
 
     @property
     def has_one_topic(self) -> bool:
@@ -222,6 +227,8 @@ class Split:
     index: int
     is_live: bool = False
     is_guessed: bool = False
+    nsqd: str = ""
+    numbers: Span | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -261,6 +268,8 @@ def plan_splits(
                     len(splits),
                     info.is_live,
                     info.is_guessed,
+                    info.nsqd,
+                    info.numbers,
                 )
             )
     return splits

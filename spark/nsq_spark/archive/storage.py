@@ -20,6 +20,9 @@ from nsqd_py.stores.directories import Entry as Entry
 from nsqd_py.stores.files import File, LocalFile
 from nsqd_py.stores.object_stores import Store, open_store
 
+# The directory of a store's rounds, and the name of a log file behind it.
+_MAY_BE_TAIL = "/rounds/"
+
 
 class Storage:
     """Opens files, and lists them as `Files` does. A path without a scheme, or with `file:`, is local; but see `resolved`.
@@ -46,12 +49,19 @@ class Storage:
         return local_path(path) if is_local(path) else path
 
     def open(self, path: str) -> File:
-        """Raises Gone if there is no such file."""
+        """Open a file, or a tail of a store, which is in its rounds. Raises Gone if there is no such file."""
+        if _MAY_BE_TAIL in path and (tail := self._open_tail(path)):
+            return tail
         with _errors_of(path):
             if is_local(path):
                 return LocalFile.open(local_path(path))
             store = self._store(path)
             return RemoteFile(store.files.open_input_file(store.inner(path)))
+
+    def _open_tail(self, path: str) -> File | None:
+        from nsq_spark.archive.store_logs import open_tail  # which only stores need
+
+        return open_tail(path, self.open)
 
     def read(self, path: str, size_bytes: int) -> bytes:
         """Return the first bytes of a file. Raises Gone if there is no such file."""

@@ -161,7 +161,9 @@ def _topics_there(checkpoint: Checkpoint) -> str:
 
 def _listed(job: Job) -> Listing:
     """Raises ArchiveError, also if there are no files."""
-    found = survey(job.paths, Storage(job.storage), job.hints, job.selection.requested)
+    found = survey(
+        job.paths, Storage(job.storage), job.hints, job.selection.requested, skips_damaged=job.skip_damaged
+    )
     names_of_archives = "archives have other names (--format takes all files)"
     for reason, paths in (
         ("nsq-to-file still writes it", found.in_progress),

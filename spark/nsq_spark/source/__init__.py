@@ -8,6 +8,8 @@ batch_reader   plans and reads an archive as one table
 live_options   the options of live topics, and the offsets of a stream
 nsqds          the nsqds of topics, and what each keeps of them
 history        what an archive has of the logs of nsqds, by ids and without reading files
+store_history  stores of nsqd among the paths of an archive
+store_planner  which messages a stream reads of stores, without nsqd
 planner        which messages a query reads of logs, and which of the archive
 live           reads topics as a table or a stream, with or without an archive
 writer         publishes the rows of a task

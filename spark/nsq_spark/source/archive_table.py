@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -106,7 +106,8 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
     }
     read = read_options({**session_settings(spark), **given, "paths": json.dumps(paths)}, time.time_ns())
-    return table_of(spark, list_files(read.paths, read.storage, read.hints, read.requested), read, _COLUMNS)
+    files = list_files(read.paths, read.storage, read.hints, read.requested, skips_damaged=read.skip_damaged)
+    return table_of(spark, files, read, _COLUMNS)
 
 
 def table_of(
@@ -158,8 +159,8 @@ class OwnReader:
                 self._damage.add(damage.counts)
 
 
-def partition_numbers(spark: SparkSession, partitions: Sequence[ArchivePartition]) -> DataFrame:
-    """Return a row for each partition, each in its own task."""
+def partition_numbers(spark: SparkSession, partitions: Sized) -> DataFrame:
+    """Return a row with the number of each partition, each in its own task."""
     return spark.range(0, len(partitions), 1, max(1, len(partitions)))
 
 

@@ -63,7 +63,13 @@ class NsqReader(DataSourceReader):
         """Raises ArchiveError."""
         options = self._options
         return partitions_of(
-            list_files(options.paths, options.storage, options.hints, options.requested),
+            list_files(
+                options.paths,
+                options.storage,
+                options.hints,
+                options.requested,
+                skips_damaged=options.skip_damaged,
+            ),
             options,
             self._columns,
         )
@@ -99,7 +105,8 @@ def leave_out_of_collections() -> None:
 
 
 def slice_name(split: Split) -> str:
-    return f"{split.start}+{split.size_bytes}:{split.path}"
+    numbers = "" if split.numbers is None else "#{}-{}".format(*split.numbers)
+    return f"{split.start}+{split.size_bytes}:{split.path}{numbers}"
 
 
 def read_partition(partition: ArchivePartition, damage: Damage | None = None) -> Rows:

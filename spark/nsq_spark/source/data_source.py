@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from nsq_spark.schema import ddl
 from nsq_spark.source.declaration import TIME_ZONE, BadOption
-from nsq_spark.source.live_options import is_live, live_options, stream_of
+from nsq_spark.source.live_options import has_stores, is_live, live_options, stream_of
 from nsq_spark.source.options import read_columns, read_options, write_columns, write_options
 
 
@@ -60,6 +60,10 @@ class NsqDataSource(DataSource):
             from nsq_spark.source.live import LiveReader
 
             return LiveReader(stream_of(given, time.time_ns()), read_columns(schema))
+        if has_stores(given):
+            from nsq_spark.source.live import LiveReader
+
+            return LiveReader(stream_of(given, time.time_ns(), needs_nsqds=False), read_columns(schema))
         raise BadOption(
             "nsq: a stream reads a topic (option nsqd or nsqlookupd), not an archive; Spark streams finished files of an "
             "archive itself: spark.readStream.schema(...).parquet(path), .json(path) or .text(path)"

@@ -15,10 +15,11 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import chain, pairwise, starmap
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,6 +47,7 @@ from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.live_options import LogKey, Position
 from nsq_spark.source.nsqds import END_OF_IDS, Retained
 from nsq_spark.source.options import ReadOptions, split_bytes
+from nsq_spark.source.store_history import IDS_DO_NOT_RISE, ArchivedStores
 from nsqd_py.runtime.private_files import open_file
 
 _REPORT_EVERY_S = 10.0
@@ -54,6 +56,10 @@ _LISTED_FOR_S = 600.0
 # A task that removes repeated messages reads files that reach into its ids from both sides, so it has more bytes than others.
 _SPLITS_OF_WINDOW = 2
 _NO_IDS: Numbers = np.zeros(0, np.int64)
+_UNKNOWN = (
+    "nsq: it is not known whether the archive has all messages of topic %s of %s, whose log is gone: nsq-to-file did not note "
+    "how many there were"
+)
 
 _log = logging.getLogger("nsqd_py.spark")
 
@@ -189,6 +195,8 @@ class History:
         self._files: list[ArchivedFile] = []
         self._owners: Mapping[Source, LogKey] = {}
         self._stretches: dict[LogKey, list[Stretch]] | None = None
+        self._known_ends: dict[LogKey, dict[int, Position]] = {}
+        self._unknown: set[LogKey] = set()  # logs of which the archive may lack messages
         self._last_ids: dict[LogKey, tuple[Stretch, Numbers]] = {}
         self._distinct: dict[tuple[LogKey, Stretch], int] = {}
 
@@ -223,11 +231,23 @@ class History:
         found: dict[LogKey, list[Stretch]] = defaultdict(list)
         for number, file in enumerate(self._files):
             for name, part in file.parts:
-                found[self._owners[name, part.epoch]].append(Stretch(*part[1:], frozenset((number,))))
+                found[self._owners[name, part.epoch]].append(Stretch(*part[1:-1], frozenset((number,))))
+        self._known_ends = self._ends()
         self._stretches = {log: _merged(stretches) for log, stretches in found.items()}
         self._last_ids.clear()  # the numbers of files are other ones
         self._distinct.clear()
         return self._stretches
+
+    def _ends(self) -> dict[LogKey, dict[int, Position]]:
+        """Return the last position in each epoch of a log that nsq-to-file knew of, in whatever files the messages are."""
+        found: dict[LogKey, dict[int, Position]] = defaultdict(dict)
+        for (topic, nsqd, _), part in self._known.positions.items():
+            log = self._owners.get((LogKey(topic, nsqd), part.epoch))
+            if log is None or part.epoch is None or part.end is None:
+                continue
+            end = Position(*part.end, part.epoch)
+            found[log][part.epoch] = max(end, found[log].get(part.epoch, end), key=attrgetter("seq"))
+        return found
 
     def stretches(self, log: LogKey) -> list[Stretch]:
         """Return them in order."""
@@ -300,10 +320,10 @@ class History:
         are missing in a stretch that reaches beyond the two positions. Where the archive begins, nothing is missing, unless the
         number of messages before that is not known.
 
-        kept         what the log keeps, from its earliest message on
+        kept         what the log keeps, from its earliest message on; None if its nsqd is gone
         position_at  returns the position of a message in the log, if it keeps that message
         """
-        ended = kept.ended if kept else ()
+        ended = self._known_counts(log) | dict(kept.ended if kept else ())
         before, after = self._before(log, low), self._after(log, high, kept, position_at)
         between = self._beginnings(log, low.last_id, high.last_id)
         lost = self._lost(log, [before, *between, after], ended)
@@ -312,6 +332,10 @@ class History:
             after = after if high.count is None else high
             lost = self._lost(log, [before, *between, after], ended)
         return lost
+
+    def _known_counts(self, log: LogKey) -> dict[int, int]:
+        """Return how many messages each epoch of a log had at least."""
+        return {epoch: end.seq for epoch, end in self._known_ends.get(log, {}).items()}
 
     def _beginnings(self, log: LogKey, low: int, high: int) -> list[Position]:
         """Return the known positions at which stretches begin that have their first message between two ids."""
@@ -355,7 +379,19 @@ class History:
         elif kept and kept.first.last_id >= end:
             known.append(kept.first)
         otherwise = None if high.count is None else high
+        if kept is None and otherwise is None:
+            otherwise = self._last_known(log)
         return min(known, key=lambda position: position.last_id, default=otherwise)
+
+    def _last_known(self, log: LogKey) -> Position | None:
+        """Return the last position that nsq-to-file knew of a log; None if it knew none."""
+        newest = self.end(log)
+        assert newest is not None
+        last = self._known_ends.get(log, {}).get(newest.epoch or 0)
+        if log not in self._unknown and (last is None or last.is_before(newest)):
+            _log.warning(_UNKNOWN, log.topic, log.nsqd)
+            self._unknown.add(log)
+        return last
 
     def _around(self, log: LogKey, position: Position) -> Stretch | None:
         """Return the stretch with messages on both sides of a position."""
@@ -364,21 +400,21 @@ class History:
                 return one
         return None
 
-    def _lost(self, log: LogKey, known: list[Position | None], ended: Sequence[Span]) -> int:
+    def _lost(self, log: LogKey, known: list[Position | None], ended: Mapping[int, int]) -> int:
         """Return how many messages are missing between known positions, which follow each other."""
         there = [position for position in known if position is not None]
         return sum(self._lacking(log, before, after, ended) for before, after in pairwise(there))
 
-    def _lacking(self, log: LogKey, before: Position, after: Position, ended: Sequence[Span]) -> int:
+    def _lacking(self, log: LogKey, before: Position, after: Position, ended: Mapping[int, int]) -> int:
         """Return how many messages are missing between two known positions.
 
-        ended  epochs of earlier logs, which were deleted with the topic, and how many messages each had
+        ended  how many messages earlier logs had, which were deleted with the topic, by epoch
         """
         is_another = None not in (before.epoch, after.epoch) and before.epoch != after.epoch
         if not is_another:
             return max(0, after.seq - before.seq - self._archived(log, before, after))
         assert before.epoch is not None and after.epoch is not None
-        left = {epoch: count for epoch, count in ended if before.epoch <= epoch < after.epoch}
+        left = {epoch: count for epoch, count in ended.items() if before.epoch <= epoch < after.epoch}
         if before.epoch not in left:
             return max(0, sum(left.values()) + after.seq - self._archived(log, before, after, before.epoch))
         left[before.epoch] = max(0, left[before.epoch] - before.seq)
@@ -522,12 +558,18 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
 
 
 class _KnownFiles:
-    """The contents of the files of an archive, from the manifest or from reading each once."""
+    """The contents of the files of an archive, from the manifest or from reading each once.
+
+    positions  after `files`: parts with the positions of their first messages, by topic, nsqd and id, of stores and from all
+               lines of manifests, also about files that a table has rewritten
+    """
 
     def __init__(self, options: ReadOptions, remembered_at: str) -> None:
         self._options = options
         self._path = Path(remembered_at or os.devnull)
+        self._stores = ArchivedStores(options)
         self._read: dict[str, list[tuple[str, NsqdPart]]] = {}
+        self.positions: dict[tuple[str, str, int], NsqdPart] = {}
         with suppress(OSError):
             for line in self._path.read_bytes().splitlines():
                 with suppress(ValueError, TypeError):  # of a process that was killed
@@ -537,17 +579,22 @@ class _KnownFiles:
     def files(self) -> Iterator[ArchivedFile]:
         """Yield the files with messages of requested topics. Raises ArchiveError."""
         options = self._options
+        stored = list(starmap(ArchivedFile, self._stores.files()))
+        yield from stored
         manifests = Manifests(options.storage)
         others: list[str] = []
-        for entry in entries(options.paths, options.storage, options.hints):
+        for entry in entries(self._stores.others, options.storage, options.hints):
             parts = manifests.complete(entry)
             if parts and all(part.nsqds for part in parts):
                 info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
                 yield self._file(info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds])
             else:
                 others.append(entry.path)
+        self.positions = manifests.positions()
+        for file in stored:
+            self.positions |= {(log.topic, part.nsqd, part.first_id): part for log, part in file.parts}
         if others:
-            yield from self._others(others, manifests.positions())
+            yield from self._others(others)
 
     def _file(self, info: FileInfo, parts: list[tuple[str, NsqdPart]]) -> ArchivedFile:
         has_topic = self._options.requested.has_topic
@@ -555,14 +602,8 @@ class _KnownFiles:
             info, [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)]
         )
 
-    def _others(
-        self, paths: list[str], positions: Mapping[tuple[str, str, int], NsqdPart]
-    ) -> Iterator[ArchivedFile]:
-        """Yield files that no manifest describes.
-
-        positions  parts with the positions of their first messages, by topic, nsqd and id: from lines of a manifest about files
-                that a table has rewritten. What OPTIMIZE writes begins where one of these did.
-        """
+    def _others(self, paths: list[str]) -> Iterator[ArchivedFile]:
+        """Yield files that no manifest describes. What OPTIMIZE writes begins where a file did that it has rewritten."""
         options = self._options
         report_s = time.monotonic() + _REPORT_EVERY_S
         infos = survey(paths, options.storage, options.hints, options.requested).files
@@ -580,7 +621,7 @@ class _KnownFiles:
             parts = self._read[key]
             placed = []
             for topic, part in parts:
-                before = positions.get((topic, part.nsqd, part.first_id), part)
+                before = self.positions.get((topic, part.nsqd, part.first_id), part)
                 placed.append((topic, part._replace(epoch=before.epoch, first_seq=before.first_seq)))
             yield self._file(info, placed)
 
@@ -638,6 +679,13 @@ def _by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:
             f"nsq: {chunk.file} does not say which message is of which nsqd, which a query on an archive and a log needs: "
             "nsq-to-file writes that with --format=jsonl, framed or parquet"
         )
+    if (
+        isinstance(nsqds, str) and isinstance(chunk.raw_ids, np.ndarray) and chunk.raw_ids.ndim == 1
+    ):  # of a store
+        numbers = chunk.raw_ids.astype(np.int64)
+        if (np.diff(numbers) <= 0).any():
+            raise ArchiveError(IDS_DO_NOT_RISE.format(file=chunk.file, topic=chunk.topic))
+        return [(nsqds, slice(None), numbers)]
     try:
         ids = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), ">u8").astype(np.int64)
         if len(ids) != chunk.count or ids.min() < 0:

@@ -34,6 +34,7 @@ from nsq_spark.source.live_options import (
 )
 from nsq_spark.source.nsqds import NoTopic, read, report_loss, tcp_address, with_retries
 from nsq_spark.source.planner import Planner, TopicPartition
+from nsq_spark.source.store_planner import StorePlanner
 from nsqd_py.diskqueue.records import PUBLISHED
 
 _READ_BYTES = 8 * 1024 * 1024
@@ -67,12 +68,19 @@ class LiveBatchReader(_TaskReader, DataSourceReader):
         return self._plan.partitions(start, self._plan.ending(start, there), there)
 
 
+def _planner_of(options: LiveOptions, columns: Names) -> Planner | StorePlanner:
+    """Return the planner of a stream: without an nsqd, one that reads stores."""
+    if options.nsqds or options.lookupds:
+        return Planner(options, columns, waits=True)
+    return StorePlanner(options, columns)
+
+
 class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream.format("nsq")` with an option `nsqd` or `nsqlookupd`."""
+    """`spark.readStream.format("nsq")` with an option `nsqd` or `nsqlookupd`, or of a store of nsqd."""
 
     def __init__(self, options: LiveOptions, columns: Names) -> None:
         self._options = options
-        self._plan = Planner(options, columns, waits=True)
+        self._plan = _planner_of(options, columns)
         self._target: Positions | None = None
         self._ends: Positions = {}
         self._lag: Counts = {}
@@ -122,7 +130,10 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         if start == end:
             return []
         last = TopicOffset.of_json(end)
-        there = self._plan.retained(last.ends, of_all=False) if self._plan.history else {}
+        there = {}
+        # Nsqds may have other addresses than when another process planned the batch.
+        if self._plan.history or not self._plan.has_asked:
+            there = self._plan.retained(last.ends, of_all=False)
         return self._plan.partitions(TopicOffset.of_json(start), last, there)
 
 
@@ -156,7 +167,7 @@ def read_range(part: TopicPartition) -> Rows:
             yield from _not_retained(part, position, high, is_another=True)
             return
         # Nothing in between was dropped.
-        if position.count is None and retained.first.seq > retained.earliest_seq:
+        if position.count is None and retained.has_all_behind(position.last_id):
             position = retained.first
         seq, end_seq = position.seq, high.seq
         if retained.earliest_seq > seq:  # it was dropped since it was planned

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from nsq_spark.archive.listing import Hints
+from nsq_spark.archive.listing import Hints, split_stores
 from nsq_spark.archive.splits import Names, Requested
 from nsq_spark.source.declaration import (
     BadOption,
@@ -159,14 +160,23 @@ def is_live(given: Texts) -> bool:
     return not {"nsqd", "lookupd", "nsqlookupd"}.isdisjoint(name.lower() for name in given)
 
 
-def live_options(given: Texts, now_ns: int) -> LiveOptions:
-    """Raises BadOption."""
+def has_stores(given: Texts) -> bool:
+    """True if all paths are stores of nsqd, which can be streamed without an nsqd."""
+    with suppress(BadOption):  # the options of what is then read say more
+        values = Values(given, (*READ_OPTIONS, *LIVE_OPTIONS), prefixes=(CLIENT, HADOOP))
+        archive = archive_in(values, Requested(), Hints())
+        return archive is not None and not split_stores(archive.paths, archive.storage, skips_damaged=True)[0]
+    return False
+
+
+def live_options(given: Texts, now_ns: int, *, needs_nsqds: bool = True) -> LiveOptions:
+    """Return the options; without `needs_nsqds`, those of a stream of a store need none. Raises BadOption."""
     # Takes 20 ms, which readers of archives do not need.
     from nsqd_py.cluster.access import HttpAccess, servers_in
 
     values = Values(given, (*LIVE_OPTIONS, *_OF_ARCHIVE), prefixes=(CLIENT, HADOOP))
     (nsqds, lookupds), login = _without_login(values["nsqd"], values["nsqlookupd"])
-    if not (nsqds or lookupds):
+    if needs_nsqds and not (nsqds or lookupds):
         raise BadOption("nsq: option nsqd or nsqlookupd is needed: where is the topic?")
     for topic in values["topic"]:
         if not is_valid_name(topic.encode()):
@@ -196,11 +206,11 @@ def live_options(given: Texts, now_ns: int) -> LiveOptions:
     )
 
 
-def stream_of(given: Texts, now_ns: int) -> LiveOptions:
-    """Return the options of a stream, which has no end. Raises BadOption."""
+def stream_of(given: Texts, now_ns: int, *, needs_nsqds: bool = True) -> LiveOptions:
+    """Return the options of a stream, which has no end; see `live_options`. Raises BadOption."""
     if not {"endingoffsets", "endingtimestamp"}.isdisjoint(name.lower() for name in given):
         raise BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
-    return live_options(given, now_ns)
+    return live_options(given, now_ns, needs_nsqds=needs_nsqds)
 
 
 def _without_login(*lists: Names) -> tuple[list[Names], str]:

@@ -51,7 +51,11 @@ class NoPath(Refused):
 
 
 class NoTopic(Refused):
-    """This nsqd does not have the topic."""
+    """This nsqd does not have the topic. `ended` are its logs that were deleted, as of Retained."""
+
+    def __init__(self, text: str, ended: tuple[Span, ...] = ()) -> None:
+        super().__init__(text)
+        self.ended = ended
 
 
 class LostMessages(ArchiveError):
@@ -66,6 +70,7 @@ class Retained(NamedTuple):
     next_seq      to ask for next
     earliest_seq  retained of the topic
     ended         epochs of the logs of this name that were deleted, and how many messages each had
+    earliest_id   before the earliest message that is retained; 0 if none was dropped, None if it is not known
     """
 
     data: bytes
@@ -74,6 +79,12 @@ class Retained(NamedTuple):
     next_seq: int
     earliest_seq: int
     ended: tuple[Span, ...] = ()
+    earliest_id: int | None = None
+
+    def has_all_behind(self, message_id: int) -> bool:
+        """True if the log had the message with the id that was asked for, or one before it, and dropped none behind it."""
+        is_last_dropped = bool(self.earliest_id) and message_id >= (self.earliest_id or 0)
+        return is_last_dropped or self.first.seq > self.earliest_seq
 
     @property
     def is_empty(self) -> bool:
@@ -105,14 +116,27 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **start: in
             Position(number(f"{name}-Id", 16) if has_ids else None, number(f"{seq}-Seq"), number("Epoch"))
             for name, seq in (("Before", "First"), ("End", "End"))
         )
-        ended = (one.split(":") for one in headers.get("X-Nsq-Ended", "").split(",") if one)
-        by_epoch = tuple((int(epoch), int(count)) for epoch, count in ended)
-        return Retained(body, first, end, number("Next-Seq"), number("Earliest-Seq"), by_epoch)
+        earliest_id = headers.get("X-Nsq-Earliest-Id")
+        return Retained(
+            body,
+            first,
+            end,
+            number("Next-Seq"),
+            number("Earliest-Seq"),
+            _ended_in(headers),
+            int(earliest_id, 16) if earliest_id else None,
+        )
     except (NoPath, ValueError):
         raise Refused(
             f"nsq: {nsqd} hands out no kept messages (/topic/read), which only the nsqd of nsqd-py does: archive topics of Go's "
             "nsqd with nsq-to-file, and read the archive"
         ) from None
+
+
+def _ended_in(headers: Message) -> tuple[Span, ...]:
+    """Return the epochs of deleted logs, and how many messages each had. Raises ValueError."""
+    ended = (one.split(":") for one in headers.get("X-Nsq-Ended", "").split(",") if one)
+    return tuple((int(epoch), int(count)) for epoch, count in ended)
 
 
 def ask(address: str, path: str, access: HttpAccess) -> tuple[Message, bytes]:
@@ -128,7 +152,7 @@ def ask(address: str, path: str, access: HttpAccess) -> tuple[Message, bytes]:
     status, body, address = failure.status, failure.body, failure.address
     what, _, _ = path.partition("?")
     if status == HTTPStatus.NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
-        raise NoTopic(f"nsq: {address} has no such topic")
+        raise NoTopic(f"nsq: {address} has no such topic", _ended_in(answer.headers))
     if status == HTTPStatus.NOT_FOUND:
         raise NoPath(f"nsq: {address} has no {what}: is it the address of another server?")
     said = body[:200].decode(errors="replace").strip()
@@ -318,6 +342,19 @@ class LiveTopics:
         """Return the record at a position. Raises NoTopic and ArchiveError."""
         return read(log.nsqd, log.topic, 1, self._options.access, **position)
 
+    def unlisted(self, log: LogKey) -> Retained | None:
+        """Return what a log keeps of which `retained` did not know. If its topic was deleted, that is the end of the last log of
+        this name; None if the nsqd does not remember it. Raises ArchiveError.
+        """
+        try:
+            return self._now(log)
+        except NoTopic as error:
+            if not error.ended:
+                return None
+            epoch, count = error.ended[-1]
+            end = Position(0, count, epoch)
+            return Retained(b"", end, end, count, count, error.ended[:-1])
+
     def _logs(self, known: set[LogKey], of_all: bool) -> set[LogKey]:
         """Return the logs that there may be; the known ones where it cannot be asked for. Raises ArchiveError if there are none,
         and with `of_all` if an nsqd does not answer.
@@ -393,9 +430,10 @@ class LiveTopics:
                 f"nsq: option {option}: {log.nsqd} has numbers of topic {log.topic} up to {end}, not {number}"
             )
         answer = self.read(log, **one)
-        if self._options.archive is None or "seq" in one or answer.first.seq > answer.earliest_seq:
+        if self._options.archive is None or "seq" in one:
             return answer.first
-        return Position(one["id"] if "id" in one else id_before(one["time"]), None, None)
+        before = one["id"] if "id" in one else id_before(one["time"])
+        return answer.first if answer.has_all_behind(before) else Position(before, None, None)
 
     def check_named(self, option: str, offset: Offset, there: Answers) -> None:
         """Raise ArchiveError if the JSON of an option names other logs than there are."""

@@ -28,11 +28,23 @@ from nsq_spark.source.live_options import (
     offset_in,
     quotas,
 )
-from nsq_spark.source.nsqds import Answers, LiveTopics, Retained, id_before, report_loss, with_retries
+from nsq_spark.source.nsqds import (
+    Answers,
+    LiveTopics,
+    Refused,
+    Retained,
+    id_before,
+    report_loss,
+    with_retries,
+)
 
 _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
 _by_id_and_number = attrgetter("last_id", "seq")
+_UNREAD = (
+    "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name: it "
+    "does not read them"
+)
 _BEGINS_LATER = (
     "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
 )
@@ -71,8 +83,19 @@ class Planner:
             self.history = History(options.archive, self._owners, options.remembered_at, waits=waits)
         self._columns = columns
         self._there: Answers = {}
+        self._now: Answers = {}  # to the last question
+        self._is_of_all = False
+        self._may_be_gone: set[LogKey] = set()
+        self._gone: set[LogKey] = set()
+        self._unread: set[LogKey] = set()
         self._epochs: dict[tuple[str, int | None], LogKey] = {}
         self._incomplete: set[LogKey] = set()  # archives of these lack messages, as of the last check
+        self._reported: dict[LogKey, tuple[Position, int]] = {}  # with failOnDataLoss=false, each loss once
+
+    @property
+    def has_asked(self) -> bool:
+        """True if nsqds have said which logs they have."""
+        return bool(self._there)
 
     def retained(self, known: Positions | None = None, *, of_all: bool) -> Answers:
         """Return what each log keeps; see `LiveTopics.retained`."""
@@ -88,7 +111,11 @@ class Planner:
                 )
         for log, retained in found.items():
             self._forget_other_names(log, retained)
+        if self.history and not self._now.keys() <= found.keys() | self.topics.silent:
+            self.history.forget()  # of a topic that was deleted since then, too
         self._there |= found
+        self._now = dict(found)
+        self._is_of_all = of_all
         self._know({log: retained.end for log, retained in found.items()})
         return found
 
@@ -161,7 +188,7 @@ class Planner:
         Raises LostMessages.
         """
         answer = self.topics.read(log, id=message_id)
-        is_kept = answer.first.seq > answer.earliest_seq or message_id == answer.end.last_id
+        is_kept = answer.has_all_behind(message_id) or message_id == answer.end.last_id
         if not is_kept:
             before = Position(message_id, None, answer.end.epoch)
             report_loss(self.options, log, before, answer.earliest_seq, is_most=True)
@@ -281,15 +308,36 @@ class Planner:
             elif is_cut:
                 report_loss(self.options, log, low, 0, is_another=True)
                 found[log] = replace(low, count=retained.end.count)
+        return self._begins_of_deleted(before, there) | found
+
+    def _begins_of_deleted(self, before: TopicOffset, there: Answers) -> Positions:
+        """Return where logs begin that the query has not read, and that only the archive has: nsqds had the topic for a time."""
+        if self.history is None or self.options.start == LATEST:
+            return {}
+        try:
+            logs = self.history.logs()
+        except ArchiveError as error:  # the other logs may not need it
+            _log.warning("%s", error)
+            return {}
+        found: Positions = {}
+        for log in logs.keys() - before.ends.keys() - there.keys():
+            kept = self._kept(log)
+            if kept and kept.is_empty and self._left(before, log, kept) is None:
+                first = logs[log][0].beginning
+                found[log] = max(first, _at_time(self.options.start, first), key=_by_id)
+            elif log in self._gone and log not in self._unread:
+                _log.warning(_UNREAD, log.topic, log.nsqd)
+                self._unread.add(log)
         return found
 
     def _left(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position | None:
         """Return where the query left a log, under whatever name of its nsqd; None if it has not read it."""
         own = before.ends.get(log)
+        epochs = {retained.end.epoch, *dict(retained.ended)}
         found = [
             position
             for other, position in before.ends.items()
-            if other.topic == log.topic and position.epoch == retained.end.epoch
+            if other.topic == log.topic and position.epoch in epochs
         ]
         if found and own is not None and own.epoch is None:
             found.append(own)
@@ -333,8 +381,12 @@ class Planner:
             for log in found:
                 del lows[log]
             return {}
+        for log in found.keys() & self.topics.silent:  # its nsqd may know of more messages
+            del lows[log], found[log]
         for log, high in found.items():
             self._check(log, lows[log], high)
+            if log not in there:
+                found[log] = replace(high, count=None)  # a file may have more of it later
         return found
 
     def _archived_up_to(self, log: LogKey, low: Position, there: Answers) -> Position | None:
@@ -347,13 +399,18 @@ class Planner:
         retained = there.get(log)
         if retained and low.count is None:
             there[log] = retained = self.topics.read(log, id=low.last_id)
-            if retained.first.seq > retained.earliest_seq:
+            if retained.has_all_behind(low.last_id):
                 return None
         high = retained.first if retained else low
         if retained is None or retained.is_empty:  # all that is elsewhere is older
             high = max(high, self.history.end(log) or high, key=_by_id)
+        has_some = low.is_before(high)
+        deleted = None if retained else self._kept(log)
+        if deleted and deleted.is_empty:
+            high = replace(deleted.end, message_id=high.last_id)
+            has_some |= low.count is not None
         is_same = low.count is not None and (low.count, low.epoch) == (high.count, high.epoch)
-        return high if low.is_before(high) and not is_same else None
+        return high if has_some and not is_same else None
 
     def _check(self, log: LogKey, low: Position, high: Position) -> None:
         """Report messages between two positions that the archive does not have, after listing new files."""
@@ -364,15 +421,41 @@ class Planner:
                 return
             self._archive.forget()
         self._incomplete.add(log)
-        report_loss(self.options, log, low, lost)
+        if self._reported.get(log) != (low, lost):
+            report_loss(self.options, log, low, lost)
+            self._reported[log] = low, lost
 
     def _missing(self, log: LogKey, low: Position, high: Position) -> int:
         """Return how many messages between two positions the archive lacks, or may lack."""
-        return self._archive.missing(log, low, high, self._there.get(log), partial(self._position_at, log))
+        return self._archive.missing(log, low, high, self._kept(log), partial(self._position_at, log))
+
+    def _kept(self, log: LogKey) -> Retained | None:
+        """Return what a log keeps, or its end if it was deleted; None if it is gone, or if its nsqd does not answer, which is one
+        of the silent ones then. Raises ArchiveError where all nsqds must answer.
+        """
+        if log in self._now or log in self._gone:
+            return self._now.get(log)
+        if log in self.topics.silent:
+            return self._there.get(log)
+        question = partial(self.topics.unlisted, log)
+        try:
+            retained = with_retries(question, self.options.give_up_after_s) if self._is_of_all else question()
+        except ArchiveError as error:
+            if log in self._may_be_gone:
+                self._gone.add(log)
+            elif self._is_of_all or isinstance(error, Refused):
+                raise
+            else:
+                _log.warning("%s", error)
+                self.topics.silent.add(log)
+            return None
+        if retained:
+            self._now[log] = retained
+        return retained
 
     def _position_at(self, log: LogKey, message_id: int) -> Position | None:
         """Return the position behind a message; None if the log does not keep that message."""
-        retained = self._there.get(log)
+        retained = self._kept(log)
         if retained is None or log in self.topics.silent:
             return None
         if retained.is_empty or message_id <= retained.first.last_id:
@@ -404,12 +487,21 @@ class Planner:
                 log = self._log_with(name.topic, part)
             if log is None and failures:
                 raise failures[0]
-            if log is None and not self.options.gone & {name.nsqd, "*"}:
+            may_be_gone = bool(self.options.gone & {name.nsqd, "*"})
+            if log is None and not may_be_gone:
                 raise ArchiveError(
                     f"nsq: the archive has messages of topic {name.topic} of nsqd {name.nsqd}, which is not there; if it will "
                     "not return, name it in the option goneNsqds"
                 )
+            if log is None:
+                self._gone.add(name)
+            elif may_be_gone:
+                self._may_be_gone.add(log)
             found[name, part.epoch] = log or name
+        for name in self._gone & {name for name, epoch in found if epoch is None}:
+            others = {log for (other, _), log in found.items() if other == name} - {name}
+            if len(others) == 1:  # files that no manifest describes have messages of the same nsqd
+                (found[name, None],) = others
         return found
 
     def _log_of_epoch(self, topic: str, epoch: int | None) -> LogKey | None:
@@ -423,8 +515,8 @@ class Planner:
 
     def _log_with(self, topic: str, part: NsqdPart) -> LogKey | None:
         """Return the log that has a message, under whatever name the archive knows its nsqd."""
-        for log in self._there:
-            if log.topic == topic:
+        for log, retained in list(self._now.items()):
+            if log.topic == topic and not retained.is_empty:
                 before = self.topics.read(log, id=part.last_id - 1)
                 if not before.is_empty and before.first.message_id == part.last_id - 1:
                     return log
@@ -440,7 +532,7 @@ class Planner:
     # ---- what tasks read
 
     def partitions(self, start: TopicOffset, end: TopicOffset, there: Answers) -> list[InputPartition]:
-        """Return what a batch reads; `there` has the logs of nsqds that answer, if there is an archive."""
+        """Return what a batch reads; `there` has the logs of nsqds that answer. It is needed if there is an archive."""
         self._know(end.ends)
         bounds: dict[LogKey, Span] = {}
         ranges: dict[LogKey, tuple[Position, Position]] = {}
@@ -450,12 +542,12 @@ class Planner:
                 continue
             log = self._now_named(log, high)
             archived = None if self._is_waited_for(log, low, high) else self._archived_up_to(log, low, there)
-            if archived is not None:
-                archived = min(archived, high, key=_by_id)
+            if archived is not None and low.is_before(archived):
+                archived = min(high, archived, key=_by_id)
                 self._check(log, low, archived)
                 bounds[log] = low.last_id, archived.last_id
                 low = archived
-            elif low.count is None and log in there:
+            elif self.history and low.count is None and log in there:
                 low = there[log].first
             if low.is_before(high):
                 ranges[log] = low, high
@@ -470,9 +562,12 @@ class Planner:
 
     def _is_waited_for(self, log: LogKey, low: Position, high: Position) -> bool:
         """True if an nsqd that does not answer has messages which the archive lacks: the task waits for it."""
+        if self.history is None:
+            return False
+        self._kept(log)
         if log not in self.topics.silent or high.count is None:
             return False
-        end = self.history.end(log) if self.history else None
+        end = self.history.end(log)
         return end is None or end.is_before(high) or bool(self._missing(log, low, high))
 
     def archived(self, log: LogKey, low: Position, high: Position) -> list[InputPartition]:

@@ -50,6 +50,7 @@ _SAMPLES = {
         "test_a_killed_process_is_started_again_and_its_messages_come_again",
         "test_processes_end_when_the_supervisor_is_killed_and_give_back",
     ),
+    "test_refused.py": ("test_a_permission_that_lacks_ends_the_worker_with_one_line",),
     "test_schedules.py": ("test_after_kill_9_of_one_process_another_goes_on",),
     "test_taskiq.py": ("test_a_worker_without_tasks_stops",),
 }

@@ -309,6 +309,19 @@ def test_a_task_waits_for_a_store_that_is_away(nsqd, project, away):
     assert dead_letters(nsqd) == 0
 
 
+def test_a_task_waits_for_the_store_for_longer_and_longer(project):
+    project.options["results"] = "cache"
+    project.migrate()
+    *pauses_s, most_attempts = project.run("""
+from nsqd_py.django.executing import WAITS, store_pause_s
+from nsqd_py.django.queues import worker_app
+
+answer = [*map(store_pause_s, range(1, WAITS + 1)), worker_app("default").handlers[0].most_attempts]
+""")
+    assert pauses_s == [5, 10, 20, 40, *[60] * 16]
+    assert most_attempts == len(pauses_s) + 1  # without `retry`, a task has one attempt
+
+
 def test_a_result_that_cannot_be_saved_is_saved_later(nsqd, project, away):
     result_id = enqueue(project, f"slow.enqueue({str(project.folder / 'gate')!r})")
     worker = project.worker()
@@ -368,6 +381,27 @@ task_finished.connect(receiver)
     wait_until(lambda: "of the receiver" in worker.log.read_text(), what="the line of the log")
     wait_until(lambda: is_done(nsqd), what="the finished message")
     assert project.effects() == ["bill 7 0"]
+    assert dead_letters(nsqd) == 0
+
+
+def test_a_receiver_of_task_started_that_raises(nsqd, project):
+    """The attempt has failed, as with the database worker of django-tasks."""
+    (project.folder / "shop" / "models.py").open("a").write("""
+from nsqd_py.django.framework import task_started
+
+def receiver(task_result, **_):
+    if task_result.attempts == 1:
+        raise ValueError("of the receiver")
+
+task_started.connect(receiver)
+""")
+    project.options["retry"] = QUICK_RETRY
+    project.migrate()
+    project.run("tasks.bill.enqueue(7)")
+    worker = project.worker()
+    wait_until(lambda: project.effects() == ["bill 7 0"], what="the second attempt")
+    wait_until(lambda: is_done(nsqd), what="the finished message")
+    assert "attempt 1: ValueError: of the receiver" in worker.log.read_text()
     assert dead_letters(nsqd) == 0
 
 

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -20,6 +21,7 @@ import nsqd_py
 import nsqd_py.celery as transport
 from nsqd_py.client.errors import NoNsqd
 from nsqd_py.testing.embedded import EmbeddedCluster, Nsqd
+from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
 
@@ -467,13 +469,34 @@ def test_a_fork_leaves_the_connection_of_its_parent_alone(connect):
     assert inbox.wait_for(2)[1].payload == "task"
 
 
+def drop(inboxes: list[Inbox]) -> None:
+    """Drop the connection of the one inbox in this list, without closing it."""
+    transport_ref = weakref.ref(inboxes.pop().connection.transport)
+
+    def is_gone() -> bool:
+        gc.collect()  # kombu's objects refer to each other; it does nothing while another thread collects
+        return transport_ref() is None
+
+    wait_until(is_gone, what="the connection to be collected")
+
+
 def test_a_dropped_connection_gives_its_messages_back(nsqd, connect):
     queue = Queue("dropped")
     publish(connect(), "task", queue)
-    inbox = Inbox(Connection(f"nsq://{nsqd.tcp_address}"), queue)
-    inbox.wait_for(1)
-    del inbox
-    gc.collect()  # kombu's objects refer to each other
+    inboxes = [Inbox(Connection(f"nsq://{nsqd.tcp_address}"), queue)]
+    inboxes[0].wait_for(1)
+    drop(inboxes)
+    assert Inbox(connect(), queue).wait_for(1)[0].payload == "task"
+
+
+def test_a_dropped_connection_gives_back_what_nothing_has_drained(nsqd, connect):
+    """As a message that it has given back, and that nsqd delivers to it once more."""
+    queue = Queue("dropped-undrained")
+    publish(connect(), "task", queue)
+    inboxes = [Inbox(Connection(f"nsq://{nsqd.tcp_address}"), queue)]
+    servers = connect().transport.servers
+    wait_until(lambda: servers.topics("dropped-undrained", "celery") == [0], what="the message in flight")
+    drop(inboxes)
     assert Inbox(connect(), queue).wait_for(1)[0].payload == "task"
 
 

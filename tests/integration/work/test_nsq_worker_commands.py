@@ -71,6 +71,10 @@ def test_check_says_that_a_declaration_is_wrong(worker: Worker) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith(b"nsq-worker: cannot import shop:app: ")
     assert b"handler shop.bill of topic or ders: " in ended.stderr
+    line = 1 + APP.splitlines().index(
+        '@app.handler("orders", channel="billing", concurrency=2, retry=Retry(attempts=1))'
+    )
+    assert f" (line {line} of {worker.folder}/shop.py)" in ended.stderr.decode()
     assert ended.stderr.count(b"\n") == 1
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.client import BadClientOption
+from nsqd_py.client.errors import WrongPlace
 from nsqd_py.protocol.envelope import unwrap
 from nsqd_py.work import App, Batch, BatchFailed, Drop, Message, Requeue, Retry
 from tests.support.aio_client import run_in_new_loop
@@ -84,6 +85,14 @@ def test_messages_are_finished_tried_again_or_dead(shared_nsqd, app, topic, is_a
     letters = [unwrap(message.body) for message in shared_nsqd.consume_all(f"{topic}.dead", "readers")]
     errors = {body: headers["error"].partition(":")[0] for body, headers in letters}
     assert errors == {b'{"id":"fails"}': "ValueError", b"no JSON": "Undecodable"}
+
+
+def test_publish_in_an_event_loop_names_publish_async(app, topic) -> None:
+    async def publish() -> None:
+        app.publish(topic, "text")
+
+    with pytest.raises(WrongPlace, match=r"^App\.publish .*: use await app\.publish_async\(…\)$"):
+        run_in_new_loop(publish())
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])

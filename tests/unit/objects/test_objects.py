@@ -14,6 +14,7 @@ import pytest
 
 from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects, parse_store_url
+from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.s3 import environment_of, make_bucket, written_store
 
 KINDS = ("file", "memory", "s3")
@@ -177,6 +178,41 @@ def test_a_server_that_does_not_answer(s3_environment: str) -> None:
     objects = open_objects("s3://bucket/prefix", "http://127.0.0.1:1", timeout_s=1)
     with pytest.raises(StoreError, match="^head.json: "):
         objects.get("head.json")
+
+
+def test_a_write_that_meets_404_may_be_repeated(s3_environment: str, tmp_path: Path) -> None:
+    """A proxy answers so for a server that is just beginning: it says nothing of the object."""
+    path = tmp_path / "log"
+    path.write_bytes(b"log")
+    with FaultProxy(s3_environment) as proxy:
+        objects = open_objects(f"{make_bucket(s3_environment)}/p", proxy.endpoint)
+        calls: list[Callable[[], object]] = [
+            lambda: objects.create("rounds/1", b"1"),
+            lambda: objects.put_file("files/1", path, 3),
+            lambda: list(objects.list("rounds")),
+        ]
+        for call in calls:
+            proxy.add(refused(404))
+            with pytest.raises(StoreError):
+                call()
+            call()
+        proxy.add(refused(404), "PUT")
+        with pytest.raises(Changed):
+            objects.swap("rounds/1", b"2", objects.get("rounds/1")[1])
+        proxy.add(refused(404))
+        objects.delete(["rounds/1", "files/1"])
+        assert list(objects.list("rounds")) == []
+
+
+def test_a_directory_that_is_renamed_under_a_write(tmp_path: Path) -> None:
+    objects = open_objects(f"file://{tmp_path}/store")
+    with (
+        mock.patch("os.link", side_effect=FileNotFoundError),
+        pytest.raises(StoreError, match="rounds/1 is missing"),
+    ):
+        objects.create("rounds/1", b"1")
+    with pytest.raises(Changed):
+        open_objects(f"file://{tmp_path}/nothing").swap("head.json", b"2", b"1")
 
 
 def test_a_package_that_is_not_there() -> None:

@@ -245,6 +245,40 @@ def test_after_such_a_round_only_a_base_counts(store: Store) -> None:
     assert (store.image.small, store.image.mark) == ({CURSOR: b"new"}, 5)
 
 
+def test_logs_go_on_behind_a_hole_after_damage(store: Store) -> None:
+    before = store.image.tails[SECOND].end_offset
+    store.image.skip()
+    store.number += 1
+    store.add(Write(SECOND, before + 10, b"after"), Remove(SECOND), Write(CURSOR, 6, b"lost"))
+    store.add(Begin(CURSOR), Part(CURSOR, 0, b"whole"), Commit(CURSOR))
+    tail = store.image.tails[SECOND]
+    assert b"".join(tail.chunks).endswith(bytes(10) + b"after")
+    assert store.image.holes == {SECOND: [(before, before + 10)]}
+    assert store.image.small == {CURSOR: b"whole"}
+    store.add(Write(SECOND, before + 12, b"terall"))  # as the base after an error has it
+    assert b"".join(tail.chunks).endswith(b"afterall")
+    assert store.image.is_broken
+
+
+def test_a_topic_that_is_made_again_after_damage_has_no_messages_of_the_old_one(store: Store) -> None:
+    store.image.skip()
+    store.number += 1
+    store.add(TopicListing("t", (Epoch(9, 0),), 0, {}, []))
+    assert (store.image.tails, store.image.small) == ({}, {})
+
+
+def test_what_is_there_of_a_damaged_base_counts(store: Store) -> None:
+    third = "t.00000000000000000070.log"
+    header = FileHeader(9, 70, 0).encode()
+    store.add(rounds.files_frame([SEALED]), listing({FIRST: 0}), Write(third, 0, header), flags=BASE)
+    store.image.skip()
+    store.number += 1
+    store.add(Write(third, len(header), b"more"))
+    assert [source.name for source in store.image.log_files("t")] == [FIRST, SECOND, third]
+    assert store.image.tails[third].end_offset == len(header) + 4
+    assert store.image.small == {CURSOR: b"cursor"}
+
+
 # ---- reading
 
 

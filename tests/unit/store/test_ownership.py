@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from nsqd_py.errors import StartError
-from nsqd_py.feed.pieces import Write
+from nsqd_py.feed.pieces import Begin, Commit, Write
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.store import rounds
@@ -20,6 +21,7 @@ from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_n
 from nsqd_py.store.ownership import CLAIMS_FILE, KEEP_NS, Claims, Owner, Superseded, claim
 
 CURSOR = "t:c.cursor"
+OTHER = "t:d.cursor"
 FILE = StoredFile("t", 0, 5, 3, 1, True, 50, 1, 50, 1, 2, 1)
 
 
@@ -85,6 +87,13 @@ class World:
         reader = StoreReader(self.objects)
         reader.refresh()
         return bytes(reader.image.small.get(CURSOR, b""))
+
+    def everything(self) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(self.path)): path.read_bytes()
+            for path in self.path.rglob("store/**/*")
+            if path.is_file()
+        }
 
     def names(self, prefix: str) -> list[str]:
         return sorted(listed.name for listed in self.objects.list(prefix))
@@ -317,12 +326,84 @@ def test_the_head_moves_once(world: World, fault: str) -> None:
     assert owner.head.base == 2
 
 
-def test_a_head_that_was_deleted(world: World) -> None:
+def test_a_writer_whose_head_was_deleted_goes_on_when_it_is_back(world: World) -> None:
     owner = world.claim()
+    owner.append(wrote(b"a"), is_mark=True, is_base=True)
     world.objects.delete([HEAD_NAME])
-    for act in (owner.check, owner.close):
-        with pytest.raises(BadObject, match="head.json is missing in .*: it was deleted"):
+    for act in (owner.look, owner.move_head, owner.close):
+        with pytest.raises(
+            StoreError, match=r"head.json is missing in .*, put it back: \{ \"format\": 1, "
+        ) as error:
             act()
+    sentence = str(error.value)
+    content = sentence[sentence.index("{") :].encode()
+    assert Head.decode(content) == owner.head
+    world.objects.create(HEAD_NAME, content)
+    owner.look()
+    with pytest.raises(StoreError, match="could not be moved"):  # it has another version now
+        owner.move_head()
+    owner.move_head()
+    assert read_head(world.objects) == owner.head
+    assert owner.head.base == 2
+
+
+def test_a_look_at_the_head_finds_who_has_taken_over(world: World) -> None:
+    before = world.claim("a")
+    before.look()
+    world.claim("b")
+    with pytest.raises(Superseded, match="belongs to b:4150 since its epoch 2"):
+        before.look()
+
+
+@pytest.mark.parametrize("left", ["rounds", "files"])
+def test_a_store_without_its_head_is_refused_and_nothing_is_written(
+    world: World, tmp_path: Path, left: str
+) -> None:
+    owner = world.claim()
+    owner.append(wrote(b"a"), is_mark=True, is_base=True)
+    path = tmp_path / "log"
+    path.write_bytes(b"log")
+    world.objects.put_file(FILE.name, path, 3)
+    gone = {"rounds": "files", "files": "rounds"}[left]
+    world.objects.delete([HEAD_NAME, *world.names(gone)])
+    before = world.everything()
+    for name in ("data", "other"):
+        with pytest.raises(BadObject, match=f"head.json is missing in .*, which has {left}/.*docs/store.md"):
+            world.claim(name)
+    assert world.everything() == before
+    assert world.claims().writers == [owner.writer]
+
+
+def test_a_head_that_another_claim_makes_at_this_moment_is_not_missing(world: World) -> None:
+    original = world.objects.objects.list
+    made: list[Owner] = []
+
+    def find(prefix: str) -> Any:
+        world.objects.objects.list = original  # type: ignore[method-assign]
+        made.append(world.claim("b"))
+        return original(prefix)
+
+    world.objects.objects.list = find  # type: ignore[method-assign]
+    assert world.claim("a").epoch == 2
+    assert made[0].epoch == 1
+
+
+def test_the_way_back_without_a_head_that_docs_describe(world: World) -> None:
+    """Any head of a high epoch does, with the store and the writer of the data path."""
+    owner = world.claim()
+    for content in (b"a", b"b"):
+        owner.append(wrote(content), is_mark=True, is_base=True)
+        owner.move_head()
+    world.objects.delete([HEAD_NAME, round_name(2)])
+    head = Head(world.claims().store, 1_000_000, world.claims().writers[0], "by hand")
+    world.objects.create(HEAD_NAME, head.encode())
+    assert world.claims().is_mine(head)
+    after = world.claim(on_damage=lambda _: None)
+    assert (after.epoch, after.next_number) == (1_000_001, 5)
+    assert after.image is not None and after.image.small == {CURSOR: b"b"}
+    after.move_head()
+    assert after.head.base == 3
+    assert world.claim().epoch == 1_000_002
 
 
 def test_the_head_says_that_the_writer_has_stopped(world: World) -> None:
@@ -375,6 +456,74 @@ def test_the_base_is_missing(world: World) -> None:
     world.objects.delete([round_name(number) for number in range(2, 6)])
     with pytest.raises(BadObject, match="rounds/0000000000000002 is missing"):
         world.claim()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_base_before_counts_if_the_last_one_is_damaged(world: World, is_there: bool) -> None:
+    owner = world.claim()
+    owner.append(wrote(b"first"), is_mark=True, is_base=True)
+    owner.append(wrote(b"!", 5), is_mark=True)
+    owner.append(wrote(b"second"), is_mark=True, is_base=True)
+    owner.move_head()
+    owner.append(rounds.piece_frame(Begin(OTHER)) + rounds.piece_frame(Commit(OTHER)), is_mark=True)
+    world.objects.delete([round_name(4)])
+    if is_there:
+        world.objects.create(round_name(4), b"<html>")
+    found: list[str] = []
+    after = world.claim(on_damage=lambda error: found.append(str(error)))
+    assert len(found) == 1 and found[0].startswith(round_name(4))
+    assert after.image is not None and after.image.is_broken
+    assert after.image.small == {CURSOR: b"first!", OTHER: b""}
+    assert after.next_number == 7
+
+
+def test_a_gap_is_one_sentence(world: World) -> None:
+    damaged_store(world)
+    world.objects.create(round_name(50_000), b"<html>")
+    found: list[str] = []
+    owner = world.claim(on_damage=lambda error: found.append(str(error)))
+    assert found == [
+        "rounds/0000000000000004 is missing: it was deleted or lost",
+        "rounds/0000000000000006 to rounds/000000000000c34f are missing: they were deleted or lost",
+        "rounds/000000000000c350 is damaged: it has only 6 bytes; set aside",
+    ]
+    assert owner.next_number == 50_002
+
+
+@pytest.mark.parametrize("number", [1_000_000, (1 << 64) - 1])
+def test_a_foreign_object_far_behind_all_rounds_is_moved_aside(world: World, number: int) -> None:
+    world.claim()
+    world.objects.create(round_name(number), b"<html>")
+    with pytest.raises(BadObject, match=round_name(number)):
+        world.claim()
+    found: list[str] = []
+    owner = world.claim(on_damage=lambda error: found.append(str(error)))
+    assert found == [f"{round_name(number)} is damaged: it has only 6 bytes; set aside"]
+    assert owner.image is not None and not owner.image.is_broken
+    assert owner.next_number == 3
+    assert round_name(number) not in world.names("rounds")
+    assert world.objects.get(world.names("aside")[-1])[0] == b"<html>"
+
+
+def test_a_takeover_that_is_missing(world: World) -> None:
+    world.claim()
+    world.claim().append(wrote(b"a"), is_mark=True, is_base=True)
+    world.objects.delete([round_name(2)])
+    found: list[str] = []
+    owner = world.claim(on_damage=lambda error: found.append(str(error)))
+    assert len(found) == 1
+    assert owner.image is not None and owner.image.small == {CURSOR: b"a"} and not owner.image.is_broken
+
+
+def test_a_round_that_is_listed_and_cannot_be_read_is_no_damage(world: World) -> None:
+    """A proxy answers 404 for a moment."""
+    damaged_store(world)
+    world.objects.create(round_name(4), b"<html>")
+    with (
+        mock.patch("nsqd_py.store.ownership.read_rounds", return_value=[]),
+        pytest.raises(StoreError, match="list"),
+    ):
+        world.claim(on_damage=lambda error: pytest.fail(str(error)))
 
 
 def test_a_head_that_is_damaged(world: World) -> None:

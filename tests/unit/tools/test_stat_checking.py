@@ -8,6 +8,7 @@ import pytest
 
 from nsq_tools.stat.checking import Checked
 from nsq_tools.stat.program import PROGRAM
+from tests.unit.cluster.test_stores import STORE
 from tests.unit.nsqadmin.test_views import Cluster2, channel, stats, topic
 
 NOW_S, TIME_S = 1000.0, 1_700_000_000.0
@@ -115,10 +116,34 @@ def test_the_worst_are_first_and_decide_about_the_status(
             2,
             "error nsqd a: no standby: publishers get no OK: 0 of 1 standby follow",
         ),
+        (
+            {"store": STORE | {"away_ms": 75_000, "error": "503 Slow Down"}},
+            1,
+            "warning nsqd a: store away: has had no answer from its store s3://b/p for 75 s: 503 Slow Down",
+        ),
+        (
+            {"store": STORE | {"away_ms": 75_000, "acks": 1}},
+            2,
+            "error nsqd a: no store: refuses publishes: it has had no answer from its store s3://b/p for 75 s",
+        ),
+        (
+            {"store": STORE | {"lag_ms": 75_000}},
+            1,
+            "warning nsqd a: store lags: has had changes for 75 s that its store s3://b/p lacks",
+        ),
+        (
+            {"store": STORE | {"damaged_objects": 1}},
+            1,
+            "warning nsqd a: damaged store: found a damaged object in its store s3://b/p when it started",
+        ),
     ],
 )
 def test_problems_of_an_nsqd(answer: dict[str, Any], status: int, text: str) -> None:
     assert lines(a=stats() | answer) == (status, [text])
+
+
+def test_a_store_that_takes_what_is_new_is_no_problem() -> None:
+    assert lines(a=stats() | {"store": STORE}) == (0, [])
 
 
 def test_a_disk_that_was_slow_for_a_moment_is_no_problem() -> None:

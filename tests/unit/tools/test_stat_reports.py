@@ -6,6 +6,8 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from nsq_tools.stat.export import Report, go_line, to_json
 from nsq_tools.stat.options import TABLE
 from nsq_tools.stat.program import PROGRAM
@@ -13,8 +15,10 @@ from nsq_tools.stat.reports import Reports
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.counts import ChannelCounts, Rates
 from nsqd_py.cluster.roles import FOLLOWING, Lag, Pair
-from nsqd_py.settings.program import FAILED
+from nsqd_py.settings.program import DONE, FAILED
+from tests.unit.cluster.test_stores import STORE
 from tests.unit.fakes import FakeLog
+from tests.unit.nsqadmin.test_views import Cluster2, stats
 from tests.unit.tools.stat_rows import counts
 
 COUNTS = ChannelCounts(12, 5, in_flight=3, deferred=2, messages=100, requeued=4, timed_out=6, clients=7)
@@ -78,3 +82,49 @@ def test_once_says_each_trouble_of_a_standby_that_two_primaries_list() -> None:
     assert Reports(options, poller, model, log).run(TABLE) == FAILED
     lacks = "nsqd s:1: lacks what its primary"
     assert log.errors == [f"{lacks} {primary} has had for 60 s" for primary in ("a:1", "b:1")]
+
+
+def report_of(capsys: pytest.CaptureFixture[str], form: str, **nodes: dict[str, Any]) -> tuple[int, str, Any]:
+    """Return the exit status, the output and the log of `nsq-stat --once` for these answers of /stats."""
+    cluster = Cluster2()
+    cluster.say(1000.0, **nodes)
+    poller: Any = SimpleNamespace(cluster=cluster, round=lambda *, waits_for_all: None)
+    model: Any = SimpleNamespace(rows=[])
+    log: Any = FakeLog()
+    status = Reports(PROGRAM.read(["--once", "--nsqd-http-address=a:1"]), poller, model, log).run(form)
+    return status, capsys.readouterr().out, log
+
+
+def test_once_shows_each_store_and_fails_if_one_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+    status, text, _ = report_of(capsys, "json", a=stats(), b=stats() | {"store": STORE})
+    assert status == DONE
+    assert json.loads(text)["stores"] == [
+        {
+            "node": "b",
+            "store": "s3://b/p",
+            "state": "storing",
+            "lag_messages": 3,
+            "lag_bytes": 400,
+            "lag_s": 0.9,
+            "acks": 0,
+            "objects": 7,
+            "size_bytes": 8000,
+            "requests_today": 90,
+            "epoch": 2,
+            "trouble": "",
+        }
+    ]
+    away = STORE | {"away_ms": 90_000, "state": "away\n"}
+    status, text, log = report_of(capsys, TABLE, a=stats() | {"store": STORE}, b=stats() | {"store": away})
+    assert status == FAILED
+    trouble = "has had no answer from its store s3://b/p for 90 s"
+    assert log.errors == [f"nsqd b: {trouble}"]
+    header, first, second = text.split("\n\n")[1].splitlines()
+    assert header.split()[:3] == ["node", "store", "state"]
+    assert (first.split()[0], second.split()[0]) == ("b", "a")
+    assert first.endswith(trouble)
+
+
+def test_no_store_is_shown_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "store" not in report_of(capsys, "json", a=stats())[1]
+    assert "store" not in report_of(capsys, TABLE, a=stats())[1]

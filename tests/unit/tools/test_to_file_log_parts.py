@@ -111,6 +111,40 @@ def test_the_place_of_the_first_message(
     assert others[0].first_seq is None, "nothing listens there"
 
 
+@pytest.mark.parametrize(
+    ("headers", "end"),
+    [
+        ({"Epoch": "7", "End_Id": f"{9:016x}", "End_Seq": "31"}, (f"{9:016x}", 31)),
+        (
+            {"Epoch": "8", "End_Id": f"{99:016x}", "End_Seq": "2", "Ended": "17:5,7:35"},
+            (f"{2**63 - 1:016x}", 35),
+        ),
+        ({"Ended": "7:35"}, (f"{2**63 - 1:016x}", 35)),  # the topic was not created again
+        ({"Epoch": "8", "End_Id": f"{99:016x}", "End_Seq": "2", "Ended": "17:5"}, (f"{5:016x}", 30)),
+        ({"Epoch": "7", "End_Id": "x", "End_Seq": "31"}, (f"{5:016x}", 30)),  # another server
+        ({}, (f"{5:016x}", 30)),
+    ],
+)
+def test_how_far_the_log_went_when_the_file_ends(headers: dict[str, str], end: tuple[str, int]) -> None:
+    parts: list[LogPart] = []
+    places = LogPositions("orders", ClientOptions())
+    first = {
+        "Before_Id": f"{4:016x}",
+        "First_Seq": "20",
+        "End_Seq": "30",
+        "Epoch": "7",
+        "End_Id": f"{5:016x}",
+    }
+    with answering(**first) as (port, _):
+        places.note(parts, [FakeBatch(b"body", first_id=5, http_port=port)])  # type: ignore[list-item]
+    (part,) = parts
+    assert (part.end_id, part.end_seq) == (f"{5:016x}", 30)
+    with answering(**headers) as (port, _):
+        places.note(parts, [FakeBatch(b"body", first_id=6, http_port=port)])  # type: ignore[list-item]
+        places.note_ends(parts)
+    assert (part.end_id, part.end_seq) == end
+
+
 def test_a_topic_that_was_created_again_is_another_part() -> None:
     """nsqd closes the connection then; after a connection that was lost, the log is the same."""
     parts: list[LogPart] = []

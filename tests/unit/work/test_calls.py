@@ -594,6 +594,44 @@ def test_errors_are_reported_and_requests_are_not(is_async) -> None:
 
 
 @both
+def test_a_message_that_is_given_up_without_a_call_is_reported(is_async, caplog) -> None:
+    errors: list[Any] = []
+
+    def report(error: BaseException, call: Call) -> None:
+        errors.append((error, call.handler.topic, call.messages[0].attempts))
+        raise ERROR
+
+    handler = make(App(), is_async, lambda order, message: pytest.fail("it is called"))
+    attempts = 7
+    outcome = run(handler, {}, attempts=attempts, middleware=[OnError(report)])
+    assert isinstance(outcome, DeadLetter)
+    assert errors == [(outcome.error, "orders", attempts)]
+    assert "the middleware OnError has failed: RuntimeError: the bank is closed" in caplog.text
+
+
+@both
+def test_a_requeue_that_is_a_failure_is_reported(is_async) -> None:
+    errors: list[Any] = []
+
+    def ask(order: dict, message: Message) -> None:
+        raise Requeue(7)
+
+    handler = make(App(), is_async, ask)
+    reports = [OnError(lambda error, call: errors.append(error))]
+    outcome = run(handler, {}, attempts=3, middleware=reports)
+    assert isinstance(outcome, DeadLetter)
+    assert errors == [outcome.error]
+
+
+def test_a_thread_over_its_time_limit_is_reported() -> None:
+    errors: list[Any] = []
+    clock = Clock()
+    handler = make(App(), False, lambda order, message: clock.advance(6), time_limit_s=5)
+    run(handler, {}, clock=clock, middleware=[OnError(lambda error, call: errors.append(error))])
+    assert [type(error) for error in errors] == [TimeLimitExceeded]
+
+
+@both
 def test_prometheus_counts_calls(is_async) -> None:
     prometheus_client = pytest.importorskip("prometheus_client")
     registry = prometheus_client.CollectorRegistry()

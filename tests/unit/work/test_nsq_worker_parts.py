@@ -63,14 +63,15 @@ def test_a_process_that_ran_for_a_while_starts_again_soon() -> None:
 
 
 def test_a_report_is_read_as_it_was_written() -> None:
-    report = Report({HANDLER: SOME}, (HANDLER,), "no\nway", ("shop.mail of mails/shop",))
+    report = Report({HANDLER: SOME}, (HANDLER,), "no\nway", ("shop.mail of mails/shop",), ("no entry",))
     line = report.encode()
     assert line.count(b"\n") == 1
     assert Report.decode(line) == report
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"[]", b"[1, 2, 3, 4]", b'[{"a": [1]}, [], "", []]', b'[{"a": []}, [], "", []]', b"{"]
+    "line",
+    [b"", b"[]", b"[1, 2, 3, 4, 5]", b'[{"a": [1]}, [], "", [], []]', b'[{"a": []}, [], "", [], []]', b"{"],
 )
 def test_what_is_no_report_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError):

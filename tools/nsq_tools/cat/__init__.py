@@ -1,7 +1,9 @@
 """nsq-cat: shows the messages in files: archives of nsq-to-file, and logs of nsqd.
 
-options   the settings
-program   its name, what it does, and examples
-files     the files that names and directories lead to
-reading   the messages of a file in batches, and its damage; writing them
+options    the settings
+program    its name, what it does, and examples
+files      the files that names and directories lead to
+selection  the messages to show, by topic and time
+stores     what is in a store of nsqd (`--store`), without nsqd
+reading    the messages of a file in batches, and its damage; writing them
 """

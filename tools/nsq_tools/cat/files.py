@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from nsqd_py.objects.opening import SCHEMES
+from nsqd_py.store.layout import HEAD_NAME, ROUNDS
 from nsqd_py.stores.directories import (
     POINTERS,
     LocalFiles,
@@ -22,8 +24,16 @@ class NoMessages(Exception):
     """A path that leads to no messages; str(error) says why."""
 
 
+def is_store(name: str) -> bool:
+    """True for the URL of a store of nsqd, and for a directory that is one."""
+    scheme, found, _ = name.partition("://")
+    if found:
+        return scheme in SCHEMES
+    return os.path.isfile(os.path.join(name, HEAD_NAME)) and os.path.isdir(os.path.join(name, ROUNDS))
+
+
 def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
-    """Yield the files to read in order, or what is wrong with a name.
+    """Yield the files and stores to read in order, or what is wrong with a name.
 
     Of a directory, these are the files below it that nsq-to-file has finished, and the logs of nsqd, by name. No file comes
     twice because of a directory. If several names are given, as by `archive/*`, what is passed over in a directory is
@@ -39,6 +49,10 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
         yield " ".join(names), NoMessages(str(error))
         return
     for name in given:
+        if is_store(name):
+            found.add(name)
+            yield name, None
+            continue
         is_directory = name != STANDARD_INPUT and os.path.isdir(name)
         try:
             paths = _finished(name, files) if is_directory else [name]

@@ -13,10 +13,12 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from nsq_tools.cat.files import STANDARD_INPUT, files_of
+from nsq_tools.cat.files import STANDARD_INPUT, files_of, is_store
 from nsq_tools.cat.options import CatOptions
+from nsq_tools.cat.selection import Selection, selection_of, taken
 from nsq_tools.tail.rendering import Renderer
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MESSAGES, Damaged, Data, FileHeader, decode
 from nsqd_py.runtime.command import complain
@@ -46,6 +48,7 @@ Batches = Iterator[Messages]
 def run(options: CatOptions, log: Log) -> int:
     """Write the messages of all files. Return FAILED if something could not be read. Raises ToolError, OSError."""
     renderer = Renderer(options)
+    selection = selection_of(options)
     status = DONE
     for name, failure in files_of(options.files):
 
@@ -58,13 +61,11 @@ def run(options: CatOptions, log: Log) -> int:
             on_damage(str(failure))
             continue
         try:
-            is_input = name == STANDARD_INPUT
-            with open(0 if is_input else name, "rb", closefd=not is_input) as file:
-                for messages in _read(file, name, on_damage):
-                    data, _ = renderer.show(messages)
-                    sys.stdout.buffer.write(data)
-                    if renderer.is_over:
-                        return status
+            for messages in _batches(name, selection, on_damage):
+                data, _ = renderer.show(selection.of(messages))
+                sys.stdout.buffer.write(data)
+                if renderer.is_over:
+                    return status
         except OSError as error:
             if error.filename is None:  # of standard output
                 raise
@@ -74,13 +75,39 @@ def run(options: CatOptions, log: Log) -> int:
     return status
 
 
-def _read(file: BinaryIO, name: str, on_damage: OnDamage) -> Batches:
-    """Yield the messages of a file. Raises OSError with the name of the file: one without a name is of standard output."""
+def _batches(name: str, selection: Selection, on_damage: OnDamage) -> Batches:
+    """Yield the messages of a file or a store; of a store, parts without selected messages are left out.
+
+    Raises ToolError, and OSError with the name of the file: one without a name is of standard output.
+    """
+    if is_store(name):
+        yield from _stored(name, selection, on_damage)
+        return
+    is_input = name == STANDARD_INPUT
     try:
-        yield from messages_in(file, name, on_damage)
+        with open(0 if is_input else name, "rb", closefd=not is_input) as file:
+            yield from messages_in(file, name, on_damage)
     except OSError as error:
         error.filename = name
         raise
+
+
+def _stored(name: str, selection: Selection, on_damage: OnDamage) -> Batches:
+    """Yield the messages of a store, topic by topic, in order."""
+    from nsq_tools.cat.stores import StoredMessages  # which files do not need
+
+    store = StoredMessages(name, on_damage)
+    for source, part in store.parts(selection):
+
+        def on_damage_of_part(text: str, source: str = source) -> None:
+            on_damage(f"{source}: {text}")
+
+        try:
+            data = store.data_of(part)
+            span = (part.first_seq, part.end_seq) if part.is_cut else None
+            yield from _records(data, part.topic, on_damage_of_part, store.node, is_whole=True, numbers=span)
+        except OSError as error:
+            on_damage_of_part(error.strerror or str(error))
 
 
 def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Batches:
@@ -242,7 +269,21 @@ def _grouped(rows: Iterable[tuple[Any, ...]]) -> Batches:
 # --- records
 
 
-def _records(data: Data, topic: str, on_damage: OnDamage) -> Batches:
+def _records(
+    data: Data,
+    topic: str,
+    on_damage: OnDamage,
+    nsqd: str = "",
+    *,
+    is_whole: bool = False,
+    numbers: Range | None = None,
+) -> Batches:
+    """Yield the messages of records.
+
+    topic, nsqd  of the log
+    is_whole     nothing is behind the last record
+    numbers      of the messages of the log that count; None for all
+    """
     try:
         header = FileHeader.decode(data[:FILE_HEADER_BYTES])
     except Damaged as error:
@@ -257,11 +298,17 @@ def _records(data: Data, topic: str, on_damage: OnDamage) -> Batches:
             if record.kind == MESSAGES:
                 yield decode_messages(data, position, header.salt)[0]
             else:
-                yield Messages.of_batch(decode(data[position:end], 0, header.salt)[0], topic)
+                batch = decode(data[position:end], 0, header.salt)[0]
+                messages = Messages.of_batch(batch, topic, nsqd)
+                if numbers is not None:
+                    low, high = (max(0, number - batch.first_seq) for number in numbers)
+                    messages = taken(messages, range(low, min(high, batch.count)))
+                yield messages
         except Damaged as error:
             on_damage(f"bytes {position} to {end}: {error}")
     # nsqd allocates a log in advance, and writes over used files.
-    if not header.is_reused and data[end:].strip(b"\0"):
+    is_cut = end < len(data) if is_whole else not header.is_reused and data[end:].strip(b"\0")
+    if is_cut:
         on_damage(f"bytes {end} to {len(data)} are damaged")
 
 

@@ -8,7 +8,7 @@ checking  problems: those that --check finds, and those of each round of the liv
 memory    the nsqds that have gone, and how often each was started                                            pure
 clients   the clients of one topic
 cells     numbers, sizes, bars and colours as short texts                                                     pure
-export    rows, and primaries with their standbys, as lines of Go's nsq_stat, JSON, CSV or a text table       pure
+export    rows, standbys and stores as lines of Go's nsq_stat, JSON, CSV or a text table                      pure
 reports   one report after the other on standard output; the tool
 screen    the live table: its keys, its views, and the terminal
 """

@@ -1,4 +1,4 @@
-"""Reports: rows, and primaries with their standbys, as lines of Go's nsq_stat, JSON, CSV or a text table. Pure.
+"""Reports: rows, primaries with their standbys, and stores, as lines of Go's nsq_stat, JSON, CSV or a text table. Pure.
 
 JSON, CSV and tables have the same fields; rates are empty (null) until an nsqd has answered twice. The lines of Go's
 nsq_stat are the same byte for byte. With several rows, which Go's tool cannot show, each line ends with a name.
@@ -19,8 +19,11 @@ import orjson
 from nsq_tools.stat.cells import padded
 from nsq_tools.stat.rows import VALUES, Row
 from nsqd_py.cluster.counts import ChannelCounts
+from nsqd_py.cluster.model import Node
 from nsqd_py.cluster.roles import Pair, Trouble, troubles
 from nsqd_py.cluster.statistics import MILLI
+from nsqd_py.cluster.stores import Store, StoreTrouble
+from nsqd_py.cluster.stores import troubles as troubles_of_store
 from nsqd_py.runtime.logs.daemon_log import one_line
 
 _GROUPS = f"{'rate':-^16}+{'depth':-^37}+{'metadata':-^37}"
@@ -34,7 +37,7 @@ NAMED_HEADER = f"{_GROUPS}+------name------\n{_TITLES} | topic/channel\n"
 REPORTS_PER_HEADER = 25
 _RATE_DIGITS = 3
 # Columns that are aligned to the left.
-_TEXTS = ("topic", "channel", "node", "primary", "standby", "state", "trouble")
+_TEXTS = ("topic", "channel", "node", "primary", "standby", "store", "state", "trouble")
 
 Fields = dict[str, Callable[[Any], Any]]
 
@@ -74,6 +77,20 @@ STANDBY_FIELDS: Fields = {
     "epoch": attrgetter("pair.epoch"),
     "set_aside_messages": attrgetter("pair.set_aside"),
     "trouble": lambda standby: "; ".join(trouble.text for trouble in standby.troubles),
+}
+STORE_FIELDS: Fields = {
+    "node": attrgetter("node"),
+    "store": attrgetter("store.url"),
+    "state": attrgetter("store.state"),
+    "lag_messages": attrgetter("store.lag.messages"),
+    "lag_bytes": attrgetter("store.lag.size_bytes"),
+    "lag_s": lambda stored: stored.store.lag.ms / MILLI,
+    "acks": attrgetter("store.acks"),
+    "objects": attrgetter("store.objects"),
+    "size_bytes": attrgetter("store.size_bytes"),
+    "requests_today": attrgetter("store.requests_today"),
+    "epoch": attrgetter("store.epoch"),
+    "trouble": lambda stored: "; ".join(trouble.text for trouble in stored.troubles),
 }
 
 
@@ -141,6 +158,34 @@ def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[Standby
     return sorted(standbys, key=lambda standby: not standby.troubles)
 
 
+# --- stores
+
+
+class Stored(NamedTuple):
+    """An nsqd with a store, and what is wrong with the store."""
+
+    node: str
+    store: Store
+    troubles: list[StoreTrouble]
+
+
+def stores_of(nodes: Iterable[Node]) -> list[Stored]:
+    """Return the store of each nsqd that has one. Those in trouble come first."""
+    found = []
+    for node in nodes:
+        if node.store is None:
+            continue
+        raw = node.store
+        store = raw._replace(
+            url=one_line(raw.url),
+            state=one_line(raw.state),
+            error=one_line(raw.error),
+            read_error=one_line(raw.read_error),
+        )
+        found.append(Stored(one_line(node.address), store, list(troubles_of_store(store))))
+    return sorted(found, key=lambda stored: not stored.troubles)
+
+
 # --- forms
 
 
@@ -149,7 +194,8 @@ class Report:
     """The rows of all nsqds at about `time_s` (seconds since 1970). `failed` has pairs of address and reason.
 
     standbys       primaries with their standbys, and what is wrong with them
-    only_standbys  True if topics and channels are left out
+    only_standbys  True if topics, channels and stores are left out
+    stores         nsqds with a store, and what is wrong with it
     """
 
     time_s: float
@@ -158,6 +204,7 @@ class Report:
     failed: Sequence[tuple[str, str]] = ()
     standbys: Sequence[Standby] = ()
     only_standbys: bool = False
+    stores: Sequence[Stored] = ()
 
 
 def to_json(report: Report, *, is_first: bool) -> str:
@@ -170,6 +217,8 @@ def to_json(report: Report, *, is_first: bool) -> str:
     }
     if report.standbys:
         document["standbys"] = _objects(STANDBY_FIELDS, report.standbys)
+    if report.stores:
+        document["stores"] = _objects(STORE_FIELDS, report.stores)
     return orjson.dumps(document).decode() + "\n"
 
 
@@ -196,10 +245,12 @@ def to_csv(report: Report, *, is_first: bool) -> str:
 
 
 def to_table(report: Report, *, is_first: bool) -> str:
-    """Return a header and a line for each row, in aligned columns; then the same for standbys."""
+    """Return a header and a line for each row, in aligned columns; then the same for standbys and stores."""
     tables = [] if report.only_standbys else [_aligned(FIELDS, report.rows)]
     if report.standbys:
         tables.append(_aligned(STANDBY_FIELDS, report.standbys))
+    if report.stores:
+        tables.append(_aligned(STORE_FIELDS, report.stores))
     text = "\n".join("".join(f"{line}\n" for line in lines) for lines in tables)
     return ("" if is_first else "\n") + (text or "no standbys\n")
 

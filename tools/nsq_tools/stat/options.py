@@ -82,7 +82,7 @@ class _Reports(Options, title="Reports"):
     check: bool = switch(
         "Like --once, and report on standard error what nsqadmin lists under Attention: an nsqd that does not answer or "
         "refuses publishes, a full disk, channels that are stuck, old, paused or without a consumer, dead letters, "
-        "standbys, certificates. The exit status is that of a Nagios plugin: 0, 1 if there are warnings, 2 if there are "
+        "standbys, stores, certificates. The exit status is that of a Nagios plugin: 0, 1 if there are warnings, 2 if there are "
         "errors. --topic, --channel and --filter choose the topics and channels that are checked."
     )
     max_message_age_ns: ByTopic[int] = setting(

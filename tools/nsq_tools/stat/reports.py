@@ -155,19 +155,26 @@ class Reports:
             [(address, reason) for _, address, reason in failures],
             self._standbys(),
             only_standbys,
+            [] if only_standbys else self._stores(),
         )
         return export.FORMS[form](report, is_first=is_first)
 
     def _problems(self, failures: Failures) -> Iterator[tuple[str, str]]:
-        """Yield each failure of a server and each trouble of a standby, behind the server and the kind."""
+        """Yield each failure of a server, and each trouble of a standby or store, behind the server and the kind."""
         for failure in failures:
             yield failure.who, str(failure)
         for standby in self._standbys():
             for trouble in standby.troubles:
                 yield f"{trouble.node} {trouble.kind}", f"nsqd {trouble.node}: {trouble.text}"
+        for stored in self._stores():
+            for wrong in stored.troubles:
+                yield f"{stored.node} {wrong.kind}", f"nsqd {stored.node}: {wrong.text}"
 
     def _standbys(self) -> list[export.Standby]:
         return export.with_troubles(self.poller.cluster.pairs(), self.options.max_standby_lag_ns / SECOND_NS)
+
+    def _stores(self) -> list[export.Stored]:
+        return export.stores_of(self.poller.cluster.nodes.values())
 
     def _require_answer(self, failures: Failures) -> None:
         """Raise ToolError if no nsqd answered."""

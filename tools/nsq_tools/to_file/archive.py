@@ -205,6 +205,7 @@ class Archive:
             raise
         self._current = None
         output = current.output
+        self._positions.note_ends(current.synced.parts)
         entry = entry_of(current.claim.details, current.synced, output.synced_bytes, output.checksum)
         self.finished.append(FinishedFile(current.claim, entry))
         output.close()

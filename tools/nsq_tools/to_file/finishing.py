@@ -28,7 +28,7 @@ from google_crc32c import extend
 
 from nsq_tools.to_file.destinations import commit, upload
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
-from nsq_tools.to_file.log_parts import LogParts
+from nsq_tools.to_file.log_parts import POSITIONS, LogParts
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
 from nsq_tools.to_file.output import MANIFEST, Claim, ClaimDetails, ManifestEntry, add_to_manifest, side_path
 from nsqd_py.diskqueue.files.log_file import sync_directory
@@ -412,10 +412,12 @@ def _counted(tally: Tally, known: LogParts) -> dict[str, Any]:
     them apart.
     """
     positions = {
-        (part["nsqd"], part["first_id"]): {"epoch": part["epoch"], "first_seq": part["first_seq"]}
-        for part in known
+        (part["nsqd"], part["first_id"]): {name: part.get(name) for name in POSITIONS} for part in known
     }
-    nsqds = [part | positions.get((part["nsqd"], part["first_id"]), {}) for part in tally.nsqds()]
+    nsqds = tally.nsqds()
+    for part in nsqds:
+        if part["epoch"] is None:  # of a file that was read
+            part |= positions.get((part["nsqd"], part["first_id"]), {})
     return {
         "messages": tally.messages,
         "first_timestamp": tally.first_timestamp_ns,

@@ -1,13 +1,16 @@
 """The messages of each nsqd in a file: their ids, and their position in the log of the nsqd.
 
 Whoever reads an archive and the logs behind it then knows, without reading the file, which messages it has, and whether
-some are missing between two files.
+some are missing between two files, or behind the last one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from email.message import Message
 from operator import lt
 from time import monotonic
 from typing import Any, TypeAlias
@@ -26,6 +29,13 @@ _TIMEOUT_S = 2.0
 _PAUSE_S = 10.0
 # The answer has the record of the message: a whole publish.
 _MOST_ANSWER_BYTES = 64 * 1024 * 1024
+_EPOCH, _ENDED = "X-Nsq-Epoch", "X-Nsq-Ended"
+_BEFORE_ID, _FIRST_SEQ = "X-Nsq-Before-Id", "X-Nsq-First-Seq"
+_END_ID, _END_SEQ = "X-Nsq-End-Id", "X-Nsq-End-Seq"
+# No message is behind this id.
+_END_OF_IDS = "7fffffffffffffff"
+# The fields of LogPart that an nsqd says.
+POSITIONS = ("epoch", "first_seq", "end_id", "end_seq")
 
 
 @dataclass(slots=True)
@@ -37,6 +47,8 @@ class LogPart:
     is_ordered         True if each id is greater than the one before, so that no message is there twice
     epoch              of the topic's log on the nsqd
     first_seq          number of messages in that log before `first_id`; both are None if the nsqd did not say
+    end_id, end_seq    the last id of that log, and the number of its messages, when the nsqd was last asked: other files may have
+                       some of them. None if the nsqd did not say
     """
 
     nsqd: str
@@ -46,6 +58,8 @@ class LogPart:
     is_ordered: bool = True
     epoch: int | None = None
     first_seq: int | None = None
+    end_id: str | None = None
+    end_seq: int | None = None
 
     def add(self, ids: Sequence[bytes]) -> None:
         """Add messages, in their order in the file."""
@@ -65,7 +79,7 @@ def last_part(parts: Sequence[LogPart], nsqd: str) -> LogPart | None:
 
 
 class LogPositions:
-    """Asks nsqds over HTTP for the positions of messages in the logs of a topic. Its method blocks.
+    """Asks nsqds over HTTP for the positions of messages in the logs of a topic. Its methods block.
 
     client  has the certificates and the token for an nsqd that requires TLS
     """
@@ -76,6 +90,7 @@ class LogPositions:
             client, timeout_s=_TIMEOUT_S, answer_s=_TIMEOUT_S, max_answer_bytes=_MOST_ANSWER_BYTES
         )
         self._connections: dict[str, object] = {}
+        self._http_ports: dict[str, int] = {}
         self._ask_after_s: dict[str, float] = {}
 
     def note(self, parts: list[LogPart], batches: Iterable[MessageBatch]) -> bool:
@@ -85,42 +100,61 @@ class LogPositions:
         """
         has_found = False
         for batch in batches:
+            self._http_ports[batch.nsqd] = batch.http_port
             part = last_part(parts, batch.nsqd)
             if not part or self._connections.get(batch.nsqd) is not batch.connection:
                 self._connections[batch.nsqd] = batch.connection
                 first = LogPart(batch.nsqd)
                 first.add(batch.ids)
-                has_found = self._find(first, batch.http_port) or has_found
+                has_found = self._find(first) or has_found
                 if not part or part.epoch is None or part.epoch != first.epoch:
                     parts.append(first)
                     continue
             part.add(batch.ids)
             if part.first_seq is None:
-                has_found = self._find(part, batch.http_port) or has_found
+                has_found = self._find(part) or has_found
         return has_found
 
-    def _find(self, part: LogPart, http_port: int) -> bool:
+    def note_ends(self, parts: list[LogPart]) -> None:
+        """Set how far the logs of the parts of a file go, which ends now: a reader then knows how many messages there are, also
+        of other files, when the logs are gone.
+        """
+        for part in parts:
+            if part.epoch is not None:
+                _set_end(part, self._headers(part, _END_OF_IDS))
+
+    def _find(self, part: LogPart) -> bool:
         """Set the position of the part's first message, if nsqd has that message and says where; return True then."""
-        if not http_port or monotonic() < self._ask_after_s.get(part.nsqd, 0):
-            return False
+        before_id = f"{int(part.first_id, 16) - 1:016x}"
+        headers = self._headers(part, before_id)
         try:
-            part.epoch, part.first_seq = self._position(part, http_port)
-        except (UpstreamError, ValueError):
+            epoch, seq, end_seq = (int(headers.get(name, "")) for name in (_EPOCH, _FIRST_SEQ, _END_SEQ))
+            if headers[_BEFORE_ID] != before_id or seq >= end_seq:
+                raise ValueError("the log does not have the message")
+        except ValueError:
             self._ask_after_s[part.nsqd] = monotonic() + _PAUSE_S
             return False
+        part.epoch, part.first_seq = epoch, seq
+        _set_end(part, headers)
         return True
 
-    def _position(self, part: LogPart, http_port: int) -> tuple[int, int]:
-        """Raises UpstreamError, and ValueError if the answer is not about this message."""
-        before_id = f"{int(part.first_id, 16) - 1:016x}"
+    def _headers(self, part: LogPart, message_id: str) -> Message:
+        """Return the headers of an answer about what is behind a message; none if nsqd does not answer."""
+        http_port = self._http_ports[part.nsqd]
+        if not http_port or monotonic() < self._ask_after_s.get(part.nsqd, 0):
+            return Message()
         host, _ = parse_host_port(part.nsqd)
-        query = {"topic": self._topic, "id": before_id, "max_bytes": "1"}
-        with self._access.answer() as answer:
+        query = {"topic": self._topic, "id": message_id, "max_bytes": "1"}
+        with self._access.answer() as answer, suppress(UpstreamError):
             self._access.get_bytes(answer, join_address(host, http_port), "/topic/read", query)
-        headers = answer.headers
-        epoch, seq, end_seq = (
-            int(headers.get(f"X-Nsq-{name}", "")) for name in ("Epoch", "First-Seq", "End-Seq")
-        )
-        if headers["X-Nsq-Before-Id"] != before_id or seq >= end_seq:
-            raise ValueError("the log does not have the message")
-        return epoch, seq
+        return answer.headers  # of a refusal too: the topic may be deleted
+
+
+def _set_end(part: LogPart, headers: Message) -> None:
+    """Set the end of the part's log, which is known of a deleted one too."""
+    end_id, end_seq = headers.get(_END_ID, ""), headers.get(_END_SEQ, "")
+    if headers.get(_EPOCH) != str(part.epoch):
+        deleted = re.search(rf"\b{part.epoch}:(\d+)", headers.get(_ENDED, ""))
+        end_id, end_seq = _END_OF_IDS, deleted[1] if deleted else ""
+    with suppress(ValueError):  # another server answers there
+        part.end_id, part.end_seq = f"{int(end_id, 16):016x}", int(end_seq)

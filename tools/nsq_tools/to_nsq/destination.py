@@ -115,7 +115,7 @@ class PublishTarget:
             self._producer.close(timeout_s=0)
 
     def _keep(self, greenlet: gevent.Greenlet[..., None]) -> None:
-        """Own a greenlet until it ends. A `Group` of gevent would load its locks and queues: 8 ms of a start."""
+        """Own a greenlet until it ends. gevent.pool.Group would load its locks and queues: 8 ms of a start."""
         self._greenlets.add(greenlet)
         greenlet.rawlink(self._greenlets.discard)
 

@@ -10,8 +10,13 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+import nsqd_py
+from nsqd_py.errors import NsqdError
 from nsqd_py.settings.program import ToolError
 from nsqd_py.work.app import App
+
+# How the file names of its frames begin; `<string>` is the code of a dataclass.
+_OF_NSQD_PY = (os.path.join(os.path.dirname(nsqd_py.__file__), ""), "<")
 
 
 def load_app(path: str) -> App:
@@ -57,10 +62,12 @@ def _is_about(error: AttributeError, name: str) -> bool:
 
 
 def _not_imported(path: str, error: BaseException) -> ToolError:
-    """Return an error with the innermost line of code that is not of the import system."""
+    """Return an error with the innermost line of code that is not of the import system, nor of a refusal of nsqd_py."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__)[1:] if "importlib" not in frame.filename
     ]
+    while len(frames) > 1 and isinstance(error, NsqdError) and frames[-1].filename.startswith(_OF_NSQD_PY):
+        frames.pop()
     reason = "".join(traceback.format_exception_only(error)[-1:]).strip()
     where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
     if isinstance(error, SyntaxError):

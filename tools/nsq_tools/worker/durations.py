@@ -11,6 +11,7 @@ from nsqd_py.client.message import Message
 from nsqd_py.work.dead_letters import describe
 from nsqd_py.work.handlers import Handler
 from nsqd_py.work.middleware import Call, Middleware
+from nsqd_py.work.refusals import ConsumerRefused
 from nsqd_py.work.running import HandlerStats, Running
 
 _NO_CALLS = (0,) * (len(BOUNDS_S) + 1)
@@ -61,8 +62,14 @@ def report_of(running: Running, durations: Durations) -> Report:
     counts = {_shown(stats): _counts_of(stats, durations) for stats in all_stats}
     stopped = tuple(_shown(stats) for stats in all_stats if not stats.is_running)
     hung = tuple(_shown(stats) for stats in all_stats if stats.is_hung)
-    failure = describe(running.failure) if running.failure is not None else ""
-    return Report(counts, stopped, failure, hung)
+    refused = tuple(f"{_shown(stats)} is refused: {each}" for stats in all_stats for each in stats.refusals)
+    return Report(counts, stopped, _shown_failure(running.failure), hung, refused)
+
+
+def _shown_failure(failure: BaseException | None) -> str:
+    if failure is None:
+        return ""
+    return str(failure) if isinstance(failure, ConsumerRefused) else describe(failure)
 
 
 def _shown(stats: HandlerStats) -> str:

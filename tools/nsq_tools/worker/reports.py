@@ -60,6 +60,7 @@ class Report(NamedTuple):
 
     stopped  the handlers whose consumer does not run
     hung     the handlers whose places are all taken by calls over their time limit
+    refused  a sentence for each refusal by an nsqd of a handler without a connection
     failure  why the child ends for good: starting it again would not help; empty if it does not
     """
 
@@ -67,23 +68,24 @@ class Report(NamedTuple):
     stopped: tuple[str, ...] = ()
     failure: str = ""
     hung: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return the line, with its line feed."""
-        return json.dumps([self.handlers, self.stopped, self.failure, self.hung]).encode() + b"\n"
+        return json.dumps(self).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Report:
         """Raises ValueError."""
         try:
-            handlers, stopped, failure, hung = json.loads(line)
+            handlers, stopped, failure, hung, refused = json.loads(line)
             counts = {
                 name: HandlerCounts._make([*values[:-1], tuple(values[-1])])
                 for name, values in handlers.items()
             }
         except (TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{line[:100]!r} is not the report of a child") from error
-        return cls(counts, tuple(stopped), failure, tuple(hung))
+        return cls(counts, tuple(stopped), failure, tuple(hung), tuple(refused))
 
 
 def add_counts(all_counts: Iterable[Counts]) -> Counts:

@@ -13,6 +13,7 @@ from nsq_tools.worker.apps import load_app
 from nsqd_py.runtime.command import complain
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.work.app import App
+from nsqd_py.work.calling import WITHOUT_TRACE
 from nsqd_py.work.dead_letters import describe
 from nsqd_py.work.handlers import Handler
 from nsqd_py.work.outcomes import Dropped, RequeueAfter
@@ -42,7 +43,8 @@ def run_once(path: str, name: str) -> int:
     if isinstance(outcome, RequeueAfter):
         then = f"call it again after {outcome.delay_s:g} s"
     if outcome.error is not None:
-        traceback.print_exception(outcome.error)
+        if not isinstance(outcome.error, WITHOUT_TRACE):
+            traceback.print_exception(outcome.error)
         complain(f"nsq-worker: {handler.name} failed: {describe(outcome.error)}; a worker would {then}")
         return FAILED
     if isinstance(outcome, RequeueAfter):

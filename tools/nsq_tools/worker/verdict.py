@@ -48,12 +48,17 @@ def problems_of(board: Board, now_s: float) -> list[str]:
 
 
 def unconnected(board: Board) -> Iterator[str]:
-    """Yield a line for each consumer without a connection: it gets no message, although its process is healthy."""
+    """Yield a line for each consumer without a connection, and for each nsqd that refuses it.
+
+    It gets no message, although its process is healthy.
+    """
     for process in board.processes:
         name = f"process {process.number} (pid {process.pid})"
         for counts in process.report.handlers.values():
             if process.pid and not counts.connections:
                 yield f"{name}: {counts.handler} has no connection for {counts.topic}/{counts.channel}"
+        for refusal in process.report.refused:
+            yield f"{name}: {refusal}"
 
 
 def _of_process(process: ProcessState, now_s: float) -> Iterator[str]:

@@ -19,6 +19,7 @@ import { orderOf, searchedFor, SearchField } from "../shared/rows.js";
 import { NodeChannels, NodeClients } from "./node_clients.js";
 import { Dismiss, isAway, isSilent, isUnwell, NodeState, since, uptimeS, Version, zoneText } from "./node_parts.js";
 import { Role, RoleBadge } from "./standbys.js";
+import { Store, StoreBadge } from "./store.js";
 
 const CHARTED = [
   "depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate", "latency",
@@ -39,7 +40,8 @@ export function NodeView({ params, query }) {
     <nav class="crumbs" aria-label="Where this is"><a href=${paths.nodes()}>Nodes</a></nav>
     <header class="title-row">
       <h1 tabindex="-1">${name(node)}</h1>
-      ${live.time > 0 && live.state !== "gone" && html`<${NodeState} node=${live.head} /> <${RoleBadge} node=${live.head} />`}
+      ${live.time > 0 && live.state !== "gone" && html`<${NodeState} node=${live.head} />
+        <${RoleBadge} node=${live.head} /> <${StoreBadge} node=${live.head} />`}
     </header>
     <${Contents} node=${node} live=${live} query=${query} />
   `;
@@ -52,6 +54,7 @@ function Contents({ node, live, query }) {
   return html`
     <${LastKnown} head=${head} />
     <${Role} head=${head} />
+    <${Store} head=${head} />
     ${!head.standby && html`<${NodeTiles} node=${node} head=${head} />`}
     <${Charts} source=${{ node }} live=${live} metrics=${metricsOf(head)} />
     ${!head.standby && html`

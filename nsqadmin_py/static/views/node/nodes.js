@@ -16,6 +16,7 @@ import { usePages } from "../shared/pages.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "../shared/rows.js";
 import { Dismiss, FailedLookups, isAway, isSilent, isUnwell, NodeState, uptimeS, Version, zoneText } from "./node_parts.js";
 import { hasRoles, lagCell, RoleBeside } from "./standbys.js";
+import { hasStoreTrouble, StoreBadge } from "./store.js";
 
 const SHOWN = ["in_flight", "message_rate", "finish_rate", "clients"];
 const SORTABLE = ["node", "state", "version", "project_version", "topics", "depth", ...SHOWN, "uptime", "place", "lookups", "lag"];
@@ -36,7 +37,7 @@ const LAG = {
 
 const FILTERS = new Map([
   ["", ["Any state", () => true]],
-  ["attention", ["Need attention", (row) => row.state !== "ok" || isUnwell(row) || row.out_of_date || row.troubles.length > 0]],
+  ["attention", ["Need attention", needsAttention]],
   ["ok", ["Ok", (row) => row.state === "ok"]],
   ["slow", ["Slow", (row) => row.state === "slow"]],
   ["failed", ["Failed", (row) => row.state === "failed"]],
@@ -56,6 +57,11 @@ const VALUES = new Map([
   ["uptime", (row) => -row.start_time],
   ["lag", (row) => row.lag_s ?? -1],
 ]);
+
+function needsAttention(row) {
+  const isTroubled = row.troubles.length > 0 || hasStoreTrouble(row);
+  return row.state !== "ok" || isUnwell(row) || row.out_of_date || isTroubled;
+}
 
 /** @param {{query: Record<string, string>}} props */
 export function NodesView({ query }) {
@@ -219,6 +225,7 @@ function besideName(row) {
     ${tombstones.length > 0 && html`<span class="badge muted">${counted(tombstones.length, "tombstone")}</span>`}
     ${more.length > 0 && html`<span class="sub">${name(more.join(", "))}</span>`}
     <${RoleBeside} node=${row} />
+    <${StoreBadge} node=${row} />
   `;
 }
 

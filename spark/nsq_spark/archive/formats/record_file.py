@@ -86,15 +86,20 @@ def published_chunks(records: Records, first: int, end: int, split: Split, reque
         offsets = all_offsets[low:high]
         counts = headers["count"].astype(np.int64)
         begins = offsets + RECORD_HEADER_BYTES
+        if split.nsqd:
+            positions = np.repeat(headers["first_seq"].astype(np.int64), counts) + index_in_records(counts)
+        else:
+            positions = positions_in_records(offsets + records.offset, counts)
         yield Chunk(
             split.topic,
             None,
             split.path,
-            positions_in_records(offsets + records.offset, counts),
+            positions,
             published_payload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
             np.repeat(headers["timestamp_ns"], counts),
             np.zeros(int(counts.sum()), dtype=np.uint16),
             np.repeat(headers["base_id"], counts) + index_in_records(counts).astype(np.uint64),
+            split.nsqd or None,
         )
 
 

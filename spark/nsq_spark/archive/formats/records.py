@@ -181,7 +181,9 @@ class Walk:
         There, a record that has only space behind it is being written, or was when nsqd was killed; a record that
         reaches to the end of the file was whole once, or is cut off.
         """
-        if self._split.format is not Format.TOPIC_LOG:
+        if (
+            self._split.format is not Format.TOPIC_LOG or self._split.nsqd
+        ):  # a store has no space behind records
             return False
         data = FileWindow(self._file)
         if is_zero(data, position):

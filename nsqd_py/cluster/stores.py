@@ -1,0 +1,117 @@
+"""The stores of nsqds, in buckets or directories, as their answers say them, and what is wrong with them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from nsqd_py.cluster.roles import Lag
+from nsqd_py.cluster.values import number_in, text_in
+
+# A store that takes nothing for this long is a problem, and so is one that lacks changes of this age: a restart of a
+# server, or a slow minute of a cloud, is none.
+AWAY_AFTER_S = 60.0
+LAGS_AFTER_S = 60.0
+
+# Kinds of trouble.
+REFUSING = "store_acks"
+UNREADABLE = "store_unreadable"
+AWAY = "store_away"
+LAGGING = "store_lags"
+DAMAGED = "store_damaged"
+
+
+class Store(NamedTuple):
+    """The store of an nsqd. None in a count: this user may not know.
+
+    state              storing, copying or away
+    acks               1 if publishers wait until the store has their messages
+    last_round_ms_ago  time since it took the last change; None before the first one
+    damaged_objects    objects that were damaged, and were set aside
+    away_ms            time since which it takes nothing; 0 while it answers
+    error              why it takes nothing
+    read_error         why channels cannot read on in it, where their messages have left the disk
+    """
+
+    url: str
+    epoch: int
+    state: str
+    acks: int
+    interval_ms: int
+    lag: Lag
+    last_round_ms_ago: int | None
+    objects: int | None
+    size_bytes: int | None
+    requests_today: int | None
+    damaged_objects: int
+    away_ms: int
+    error: str
+    read_error: str
+
+
+def read_store(document: Any) -> Store | None:
+    """Return the store in an answer of /stats; None for an nsqd without one, also for Go's."""
+    found = document.get("store") if isinstance(document, Mapping) else None
+    if not isinstance(found, Mapping):
+        return None
+    has_round = isinstance(found.get("last_round_ms_ago"), int)
+    return Store(
+        url=text_in(found, "url"),
+        epoch=number_in(found, "epoch"),
+        state=text_in(found, "state"),
+        acks=number_in(found, "acks"),
+        interval_ms=number_in(found, "interval_ms"),
+        lag=Lag(number_in(found, "lag_messages"), number_in(found, "lag_bytes"), number_in(found, "lag_ms")),
+        last_round_ms_ago=number_in(found, "last_round_ms_ago") if has_round else None,
+        objects=number_in(found, "objects"),
+        size_bytes=number_in(found, "size_bytes"),
+        requests_today=number_in(found, "requests_today"),
+        damaged_objects=number_in(found, "damaged_objects"),
+        away_ms=number_in(found, "away_ms"),
+        error=text_in(found, "error"),
+        read_error=text_in(found, "read_error"),
+    )
+
+
+def without_counts(store: Store | None) -> Store | None:
+    """Return a store without the statistics that count messages of all topics."""
+    if store is None:
+        return None
+    return store._replace(
+        lag=Lag(None, None, store.lag.ms),
+        objects=None,
+        size_bytes=None,
+        requests_today=None,
+        error="",  # it may name a topic
+        read_error="unknown" if store.read_error else "",
+    )
+
+
+class StoreTrouble(NamedTuple):
+    """A problem of a store. `kind` is one of the kinds at the top."""
+
+    kind: str
+    text: str
+
+
+def troubles(store: Store) -> Iterator[StoreTrouble]:
+    """Yield what an operator must know of a store."""
+    away_s = store.away_ms / 1000
+    lag_s = store.lag.ms / 1000
+    if away_s >= AWAY_AFTER_S:
+        reason = f": {store.error}" if store.error else ""
+        text = f"has had no answer from its store {store.url} for {away_s:.0f} s{reason}"
+        if store.acks:
+            yield StoreTrouble(REFUSING, f"refuses publishes: it {text}")
+        else:
+            yield StoreTrouble(AWAY, text)
+    elif lag_s >= LAGS_AFTER_S + store.interval_ms / 1000:
+        yield StoreTrouble(LAGGING, f"has had changes for {lag_s:.0f} s that its store {store.url} lacks")
+    if store.read_error:
+        text = f"channels wait for messages that only its store {store.url} has: {store.read_error}"
+        yield StoreTrouble(UNREADABLE, text)
+    if store.damaged_objects:
+        found = (
+            "a damaged object" if store.damaged_objects == 1 else f"{store.damaged_objects} damaged objects"
+        )
+        yield StoreTrouble(DAMAGED, f"found {found} in its store {store.url} when it started")

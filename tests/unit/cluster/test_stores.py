@@ -1,0 +1,86 @@
+"""Stores of nsqds as their answers say them, and what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nsqd_py.cluster import stores
+from nsqd_py.cluster.problems.kinds import ERROR, KINDS, WARNING
+from nsqd_py.cluster.stores import read_store, troubles, without_counts
+
+STORE = {
+    "url": "s3://b/p",
+    "epoch": 2,
+    "state": "storing",
+    "acks": 0,
+    "interval_ms": 1000,
+    "lag_messages": 3,
+    "lag_bytes": 400,
+    "lag_ms": 900,
+    "last_round_ms_ago": 100,
+    "objects": 7,
+    "size_bytes": 8000,
+    "requests_today": 90,
+    "damaged_objects": 0,
+    "away_ms": 0,
+    "error": "",
+    "read_error": "",
+}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"store": {}},
+        {"store": {"last_round_ms_ago": "x", "lag_ms": 10**30, "epoch": None, "url": 5}},
+        {"store": {"away_ms": [], "error": 5, "acks": True, "damaged_objects": -1.5}},
+    ],
+)
+def test_an_answer_of_any_form_is_read(document: Any) -> None:
+    store = read_store(document)
+    assert store is not None
+    assert list(troubles(store)) == []
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"store": 1}, {"store": None}, {"store": []}])
+def test_an_nsqd_without_a_store_has_none(document: Any) -> None:
+    assert read_store(document) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({}, []),
+        ({"away_ms": 59_900, "state": "away", "lag_ms": 59_900}, []),  # a server may restart
+        ({"away_ms": 60_000, "state": "away", "lag_ms": 60_000, "error": "no route"}, [stores.AWAY]),
+        ({"away_ms": 60_000, "state": "away", "acks": 1}, [stores.REFUSING]),
+        ({"lag_ms": 60_900}, []),
+        ({"lag_ms": 61_000}, [stores.LAGGING]),
+        ({"lag_ms": 200_000, "interval_ms": 600_000}, []),  # it is stored only every ten minutes
+        ({"damaged_objects": 2, "lag_ms": 61_000}, [stores.LAGGING, stores.DAMAGED]),
+        ({"read_error": "no route", "lag_ms": 900}, [stores.UNREADABLE]),
+    ],
+)
+def test_what_is_wrong_with_a_store(more: dict[str, Any], found: list[str]) -> None:
+    store = read_store({"store": STORE | more})
+    assert store is not None
+    assert [trouble.kind for trouble in troubles(store)] == found
+
+
+def test_a_store_without_an_answer_is_worse_if_publishers_wait_for_it() -> None:
+    assert KINDS[stores.AWAY].severity == WARNING
+    assert KINDS[stores.REFUSING].severity == ERROR
+
+
+def test_counts_of_all_topics_can_be_left_out() -> None:
+    about = {"error": "files/secret/1.log", "read_error": "files/secret/2.log", "away_ms": 61_000}
+    store = read_store({"store": STORE | about})
+    shown = without_counts(store)
+    assert shown is not None
+    assert (shown.lag.messages, shown.lag.size_bytes, shown.lag.ms) == (None, None, 900)
+    assert (shown.objects, shown.size_bytes, shown.requests_today) == (None, None, None)
+    assert "secret" not in str(list(troubles(shown)))
+    assert [trouble.kind for trouble in troubles(shown)] == [stores.AWAY, stores.UNREADABLE]
+    assert without_counts(None) is None
