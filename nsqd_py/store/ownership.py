@@ -331,17 +331,20 @@ def _check_head(objects: Objects, writer: str) -> None:
 
 
 def _is_created(objects: Objects, name: str, data: bytes) -> bool:
-    """Create an object; return False if there is another one. Raises StoreError if it is not known which.
+    """Create an object; return False if there is another one. Raises StoreError if it is not known which: call it again.
 
-    The answer to an earlier attempt may have been lost, so that the content decides.
+    The answer to an earlier attempt may have been lost, so that the content decides. Without an answer, nothing is asked
+    until the next attempt: a store that hangs would hang once more.
     """
     try:
         objects.create(name, data)
-    except (Exists, StoreError) as error:
+    except StoreError as error:
+        raise StoreError(f"{name} could not be created: {error}") from error
+    except Exists:
         try:
             found, _ = objects.get(name)
         except Missing:
-            raise StoreError(f"{name} could not be created: {error}") from error
+            raise StoreError(f"{name} could not be created: a conflict, but it is not there") from None
         return found == data
     return True
 
