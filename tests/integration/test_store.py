@@ -164,6 +164,23 @@ def test_the_store_of_another_nsqd_is_refused(machine, store):
     assert nsqd.is_healthy()
 
 
+@pytest.mark.parametrize("found", ["missing", "damaged"])
+def test_a_data_path_that_does_not_know_its_store_is_told_so(machine, store, tmp_path, found):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    nsqd.kill()
+    claims = nsqd.data_path / CLAIMS_FILE
+    claims.unlink()
+    if found == "damaged":
+        claims.write_bytes(b"garbage")
+    head = (tmp_path / "store/head.json").read_bytes()
+    assert f"nsqd.store is {found} in {nsqd.data_path}" in nsqd.fails_to_start()
+    assert (tmp_path / "store/head.json").read_bytes() == head
+    again = machine("b", f"--restore-from={store}").start()
+    assert consume_all(again, "t", "c") == [b"1"]
+
+
 def test_an_nsqd_whose_store_was_taken_over_does_not_start_again(machine, store):
     nsqd = machine("a", ACKS).start()
     nsqd.create("t", "c")
@@ -427,13 +444,20 @@ def flip_second(data_path: Path) -> None:
     flip(second, second.stat().st_size // 2)
 
 
+def remove_topic(data_path: Path) -> None:
+    for path in data_path.glob("t[.:]*"):
+        path.unlink()
+
+
 def remove_all_but_claims(data_path: Path) -> None:
     for path in data_path.iterdir():
         if path.name not in (CLAIMS_FILE, CLOCK_FILE):
             path.unlink()
 
 
-@pytest.mark.parametrize("harm", [cut_last, zero_last, flip_last, flip_second, remove_all_but_claims])
+@pytest.mark.parametrize(
+    "harm", [cut_last, zero_last, flip_last, flip_second, remove_topic, remove_all_but_claims]
+)
 def test_what_a_disk_lost_without_a_reboot_comes_back_from_the_store(machine, store, harm):
     """And it stays in the store: another machine gets all of it."""
     nsqd = machine("a", ACKS, "--max-bytes-per-file=20000").start()
