@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE
+from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE, read_epochs
 from nsqd_py.store.ownership import CLAIMS_FILE
 from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import Bucket, MotoServer, moto
@@ -328,8 +328,12 @@ def test_a_damaged_log_file_in_the_store_is_named_and_the_rest_is_restored(machi
         r"is damaged \(files/t/.* messages are missing in it: t: messages \d+ to \d+\.", errors
     ), errors
     assert "Traceback" not in errors
+    restored = read_epochs(again.data_path)
     serving = machine("b").start()
     assert statistics(serving)["damaged_objects"] == 1
+    served = read_epochs(again.data_path)
+    assert restored is not None and served is not None
+    assert served.logs["t"][-1].number > restored.logs["t"][-1].number, "it continues as another node"
     with serving.consumer("t", "c", 300) as client:
         found = [int(client.message().body[:3])]
         while found[-1] != 200:
