@@ -50,6 +50,7 @@ from nsqd_py.store.image import StoreReader
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, Head, StoredFile
 from nsqd_py.store.restore import Restoration
 from nsqd_py.store.rounds import BASE, MARK, ROUND_BYTES, RoundObject, files_frame, piece_frame
+from nsqd_py.store.spill import Spill
 
 # In the work directory: what the nsqd has sent, and the store that is made of it.
 _COPY, _STORE = "copy", "store"
@@ -399,7 +400,7 @@ def _write_files(options: NsqdOptions, source: str, target: Path) -> int:
                 f"it is a backup of nsqd-py {_LAST_OF_LISTS} or an earlier version, which restores it"
             )
     objects = _objects_of(options, source)
-    reader = StoreReader(objects)
+    reader = StoreReader(objects, spill=Spill(target))
     reader.refresh()
     image = reader.image
     if not image.mark:

@@ -26,6 +26,7 @@ from nsqd_py.objects.calls import Missing, ReadableObjects
 from nsqd_py.store import rounds
 from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name, topic_prefix
 from nsqd_py.store.rounds import FilesChanged, RoundObject
+from nsqd_py.store.spill import Chunks, Spill
 
 # Called with the error of a damaged round that is left out.
 OnDamage = Callable[[BadObject], None]
@@ -43,7 +44,7 @@ class Tail:
 
     salt: int
     start_offset: int
-    chunks: list[bytes] = field(default_factory=list)
+    chunks: Chunks = field(default_factory=Chunks)
     end_offset: int = 0
 
     def append(self, data: bytes) -> None:
@@ -82,6 +83,11 @@ class _State:
     topics: dict[str, TopicListing] = field(default_factory=dict)
     begun: dict[str, bytearray] = field(default_factory=dict)
     holes: dict[str, list[Range]] = field(default_factory=dict)
+    spill: Spill | None = None
+
+    def new_tail(self, name: str, salt: int, offset: int) -> None:
+        """Let the end of a log file begin here."""
+        self.set_tail(name, Tail(salt, offset, Chunks(self.spill), offset))
 
     def set_tail(self, name: str, tail: Tail) -> None:
         self.tails[name] = tail
@@ -100,10 +106,11 @@ class StoreImage:
     mark         number of the last round with a mark that counts; 0 before the first one
     mark_ns      when that was made, in ns since the epoch, on the clock of its writer
     size_bytes   size of the rounds since the base began
+    spill        takes the ends of logs that are too many for the memory; None keeps them there
     is_broken    True if a round after the base was damaged or is missing: the state is what is left
     """
 
-    def __init__(self, first_number: int = 1) -> None:
+    def __init__(self, first_number: int = 1, spill: Spill | None = None) -> None:
         self.next_number = first_number
         self.epoch = 0
         self.mark = 0
@@ -112,7 +119,8 @@ class StoreImage:
         self.size_bytes = 0
         self._first_number = first_number
         self._writer = ""
-        self._state = _State()
+        self._spill = spill
+        self._state = _State(spill=spill)
         self._new: _State | None = None  # of a base that is not complete
         self._new_base = 0
         self.is_broken = False
@@ -181,7 +189,7 @@ class StoreImage:
             self._new = None
             self._state.begun.clear()
         if obj.is_base:
-            self._new = _State()
+            self._new = _State(spill=self._spill)
             self._new_base = obj.number
             self.size_bytes = len(obj.payload)
         state = self._state if self._new is None else self._new
@@ -285,7 +293,7 @@ def _list_topic(state: _State, listing: TopicListing) -> None:
     for name, offset in listing.files.items():
         if offset:
             salt = _salt_of_stored(state, topic, name, offset)
-            state.set_tail(name, Tail(salt, offset, end_offset=offset))
+            state.new_tail(name, salt, offset)
 
 
 def _drop_journals(state: _State, listing: TopicListing) -> None:
@@ -342,7 +350,7 @@ def _change_file(state: _State, message: FileMessage) -> None:
 
 def _write_log(state: _State, name: str, offset: int, data: bytes) -> None:
     if not offset:
-        state.set_tail(name, Tail(_salt_in(name, data), 0))
+        state.new_tail(name, _salt_in(name, data), 0)
     tail = state.tails.get(name)
     if tail is None or tail.end_offset != offset:
         raise _Impossible(f"a piece of {name} that begins at {offset} does not continue the file")
@@ -405,7 +413,7 @@ def _list_after_damage(state: _State, listing: TopicListing) -> None:
         tail = state.tails.get(name)
         if offset and (tail is None or tail.end_offset < offset):
             salt = _salt_of_stored(state, listing.topic, name, offset)
-            state.set_tail(name, Tail(salt, offset, end_offset=offset))
+            state.new_tail(name, salt, offset)
             state.holes.pop(name, None)
 
 
@@ -494,9 +502,12 @@ class StoreReader:
     on_damage  called with the error of a damaged round, which is left out; None raises it
     """
 
-    def __init__(self, objects: ReadableObjects, on_damage: OnDamage | None = None) -> None:
+    def __init__(
+        self, objects: ReadableObjects, on_damage: OnDamage | None = None, spill: Spill | None = None
+    ) -> None:
         self.head: Head | None = None
-        self.image = StoreImage()
+        self.image = StoreImage(spill=spill)
+        self._spill = spill
         self._objects = objects
         self._on_damage = on_damage
 
@@ -508,7 +519,7 @@ class StoreReader:
         self.head = head
         first = max(1, head.base)
         if first > self.image.next_number or not self.image.epoch:
-            self.image = StoreImage(first)
+            self.image = StoreImage(first, self._spill)
         before = self.image.next_number
         for number, data in read_rounds(self._objects, before):
             take_round(self.image, number, data, self._on_damage)

@@ -80,6 +80,11 @@ class Head:
     base: int = 0
     closed: bool = False
 
+    @property
+    def is_backup(self) -> bool:
+        """True if the store was written at once: others begin with the takeover of the first claim, not with a base."""
+        return self.epoch == 1 and self.base == 1 and self.closed
+
     def encode(self) -> bytes:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode() + b"\n"
 

@@ -54,6 +54,7 @@ from nsqd_py.store.rounds import (
     begins_base,
     decode,
 )
+from nsqd_py.store.spill import Spill
 
 # In the data path: the claims that this nsqd has made.
 CLAIMS_FILE = "nsqd.store"
@@ -79,11 +80,13 @@ class Superseded(NsqdError):
 class Claims:
     """The claims that the nsqd of a data path has made or was about to make. Methods may raise OSError.
 
+    directory  the data path
     store    random id of the store; "" if the data path was in none
     writers  ids of the processes; the store's head has one of them if no other nsqd has claimed it
     """
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self._path = directory / CLAIMS_FILE
         self.store = ""
         self.writers: list[str] = []
@@ -140,7 +143,7 @@ def claim(
     _try_conditions(objects, writer)
     head, version = _claim_head(objects, writer, node, claims, check)
     claims.keep_only(writer)
-    image = _Takeover(objects, head, on_damage).run()
+    image = _Takeover(objects, head, on_damage, claims.directory).run()
     owner = Owner(objects, head, version, image, clock)
     owner.check()  # invariant 3
     return owner
@@ -204,6 +207,7 @@ class _Takeover:
     objects: Objects
     head: Head
     on_damage: OnDamage | None
+    directory: Path
     reported: set[str] = field(default_factory=set)
     image: StoreImage = field(init=False)
 
@@ -217,7 +221,7 @@ class _Takeover:
         return self.image
 
     def _read_from(self, number: int) -> None:
-        self.image = StoreImage(number)
+        self.image = StoreImage(number, Spill(self.directory))
         self._read_all()
 
     def _fall_back(self) -> None:
@@ -331,17 +335,20 @@ def _check_head(objects: Objects, writer: str) -> None:
 
 
 def _is_created(objects: Objects, name: str, data: bytes) -> bool:
-    """Create an object; return False if there is another one. Raises StoreError if it is not known which.
+    """Create an object; return False if there is another one. Raises StoreError if it is not known which: call it again.
 
-    The answer to an earlier attempt may have been lost, so that the content decides.
+    The answer to an earlier attempt may have been lost, so that the content decides. Without an answer, nothing is asked
+    until the next attempt: a store that hangs would hang once more.
     """
     try:
         objects.create(name, data)
-    except (Exists, StoreError) as error:
+    except StoreError as error:
+        raise StoreError(f"{name} could not be created: {error}") from error
+    except Exists:
         try:
             found, _ = objects.get(name)
         except Missing:
-            raise StoreError(f"{name} could not be created: {error}") from error
+            raise StoreError(f"{name} could not be created: a conflict, but it is not there") from None
         return found == data
     return True
 

@@ -275,6 +275,12 @@ class StorePart(Part):
             if is_restored:
                 raise StartError(f"there is nothing to restore in the store {self._objects!r}")
             return
+        if head.is_backup:
+            store = self._options.store
+            raise StartError(
+                f"the store {self._objects!r} is a backup of {head.node}, which stays as it is: restore it into an empty "
+                f"--data-path with --restore-from={store}, without --store; then start nsqd there with another --store"
+            )
         if claims.is_mine(head) or is_restored or self._options.lease:
             return
         if not claims.store and any(self._directory.glob("*.log")):

@@ -48,6 +48,8 @@ _COLLECTION_S = 60.0
 _LOOK_S = 30.0
 # Publishers that were answered together publish again together: the next round waits for the others of them.
 _GATHER_S = 0.002
+# A request with little to send hangs when it takes longer.
+_HANGS_S = 5.0
 # How often a round waits for a journal that is being written, and for how long.
 _MOST_WAITS = 20
 _JOURNAL_S = 0.01
@@ -99,7 +101,6 @@ class StoreStream:
     """Puts everything that changes in a data path, in a greenlet.
 
     files           the log files of the store, as its rounds say
-    outage          None while the store takes what is put
     last_round      number of the last object that is stored
     last_round_s    when it was, on the monotonic clock; 0 before the first one
     round_count, round_bytes  the objects since the last base, with it
@@ -114,11 +115,12 @@ class StoreStream:
     files: StoredFiles
     _waiting: Waiting
     _on_superseded: Callable[[NsqdError], None]
-    outage: Outage | None = None
     last_round: int = 0
     last_round_s: float = 0.0
     round_count: int = 0
     round_bytes: int = 0
+    _outage: Outage | None = None
+    _asked_s: float = 0.0  # when the request began that a round waits for
     _base_bytes: int = 0  # with the files that went up for it
     _feed: Feed | None = None
     _stored: Stored = Stored()
@@ -167,6 +169,14 @@ class StoreStream:
         """Begin a round soon, since publishers wait for it."""
         if self._is_idle:
             self._wake.set()
+
+    @property
+    def outage(self) -> Outage | None:
+        """None while the store takes what is put. An outage begins with the first request that it does not answer."""
+        hanging_s = monotonic() - self._asked_s if self._asked_s else 0.0
+        if self._outage is None and hanging_s >= _HANGS_S:
+            return Outage(self._asked_s, f"it has not answered a request for {hanging_s:.0f} s")
+        return self._outage
 
     @property
     def has_all(self) -> bool:
@@ -235,7 +245,7 @@ class StoreStream:
                 if wait_s <= 0:
                     return
                 if self._is_look_due():
-                    self._call(self._owner.look)
+                    self._ask(self._owner.look)
                     self._looked_s = monotonic()
                     continue
                 self._wake.clear()
@@ -319,7 +329,7 @@ class StoreStream:
         self._end_round(feed, covers)
         self._note_named(self.files)
         feed.follow()
-        self._call(self._owner.move_head)
+        self._ask(self._owner.move_head)
         self._base_bytes = self.round_bytes + file_bytes
         self._drop(removed)
 
@@ -480,7 +490,7 @@ class StoreStream:
         owner = self._owner
         size_bytes = sum(map(len, frames))
         if not owner.is_settled:  # an object that an error has interrupted
-            self._call(owner.settle)
+            self._ask(owner.settle)
 
         def append() -> None:
             if not owner.is_settled:  # an earlier attempt of this call
@@ -490,11 +500,19 @@ class StoreStream:
             frames.clear()  # the owner has them now, also if the store does not answer
             owner.append(payload, is_mark=is_mark, is_base=is_base)
 
-        self._call(append)
+        self._ask(append)
         self.last_round = owner.next_number - 1
         self.last_round_s = monotonic()
         self.round_count += 1
         self.round_bytes += size_bytes
+
+    def _ask(self, work: Callable[[], object]) -> None:
+        """Do as `_call`, with little to send: if that takes long, the store hangs."""
+        self._asked_s = monotonic()
+        try:
+            self._call(work)
+        finally:
+            self._asked_s = 0.0
 
     def _call(self, work: Callable[..., object], *arguments: Any) -> None:
         """Do something in the store, in a thread; repeat it until the store answers. Raises Superseded and OSError."""
@@ -511,15 +529,15 @@ class StoreStream:
                 return
 
     def _note_outage(self, error: Exception) -> None:
-        if self.outage is None:
+        if self._outage is None:
             self._broker.log.error("STORE: %r takes nothing - %s; trying again", self._objects, error)
-            self.outage = Outage(monotonic(), str(error))
-        self.outage = self.outage._replace(reason=str(error))
+            self._outage = Outage(self._asked_s or monotonic(), str(error))
+        self._outage = self._outage._replace(reason=str(error))
 
     def _note_answer(self) -> None:
-        if self.outage is not None:
-            away_s = monotonic() - self.outage.since_s
-            self.outage = None
+        if self._outage is not None:
+            away_s = monotonic() - self._outage.since_s
+            self._outage = None
             self._broker.log.info("STORE: %r answers again, after %.1f s", self._objects, away_s)
 
     # ---- log files

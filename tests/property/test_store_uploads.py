@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import gevent
 import pytest
+from gevent.event import Event as Signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -317,6 +319,37 @@ def test_an_nsqd_that_writes_does_not_look_at_the_head(
     for _ in range(20):
         gevent.sleep(0.002)  # the greenlet has looked at its files
     assert looks == []
+
+
+def test_an_outage_begins_with_the_request_that_hangs(
+    idle: Uploaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [monotonic()]
+    monkeypatch.setattr(uploading, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(uploading, "_LOOK_S", 30.0)
+    is_over = Signal()
+    begun_s: list[float] = []
+
+    def hang(*_arguments: Any, **_flags: Any) -> None:
+        begun_s.append(now_s[0])
+        is_over.wait()
+        raise StoreError("a time-out")
+
+    monkeypatch.setattr(idle.owner, "append", hang)
+    idle.publish(b"new")
+    idle.stream.hurry()
+    wait_for(lambda: bool(begun_s))
+    now_s[0] += 4
+    assert idle.stream.outage is None
+    now_s[0] += 6
+    outage = idle.stream.outage
+    assert outage is not None
+    assert (outage.since_s, outage.reason) == (begun_s[0], "it has not answered a request for 10 s")
+    is_over.set()
+    wait_for(lambda: idle.stream.outage is not None and idle.stream.outage.reason == "a time-out")
+    assert idle.stream.outage.since_s == begun_s[0]
+    monkeypatch.undo()
+    wait_for(lambda: idle.stream.outage is None)
 
 
 @pytest.mark.slow

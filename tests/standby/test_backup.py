@@ -353,3 +353,22 @@ def test_flags_that_do_not_fit(flags, complaint):
     status, _, errors = run(*flags)
     assert status == 2
     assert complaint in errors
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_backup_is_not_taken_over_as_a_store(make_nsqd, tmp_path, is_restored):
+    nsqd = make_nsqd("--accept-standbys")
+    nsqd.create("orders", "archive")
+    nsqd.post("/pub?topic=orders", b"one")
+    backup = back_up(nsqd, tmp_path / "backup")
+    before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
+    url = f"file://{backup}"
+    flags = [f"--data-path={tmp_path / 'data'}", f"--store={url}", "--tcp-address=127.0.0.1:0"]
+    if is_restored:
+        flags.append(f"--restore-from={url}")
+    (tmp_path / "data").mkdir()
+    status, _, errors = run(*flags)
+    assert status == 1
+    assert f"is a backup of 127.0.0.1:{nsqd.tcp_port}, which stays as it is" in errors
+    assert f"--restore-from={url}, without --store; then start nsqd there with another --store" in errors
+    assert {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()} == before

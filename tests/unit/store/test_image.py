@@ -92,7 +92,7 @@ def content_of(store: Store, name: str) -> bytes:
 def test_a_base(store: Store) -> None:
     image = store.image
     assert image.files == {"t": [SEALED]}
-    assert (image.tails[FIRST].salt, image.tails[FIRST].start_offset, image.tails[FIRST].chunks) == (
+    assert (image.tails[FIRST].salt, image.tails[FIRST].start_offset, list(image.tails[FIRST].chunks)) == (
         5,
         1000,
         [],
