@@ -247,7 +247,9 @@ def test_a_round_without_an_answer_is_settled(world: World, fault: str) -> None:
     owner = world.claim()
     getattr(world.objects, fault).append("create")
     world.objects.calls.clear()
-    with pytest.raises(StoreError, match=r"rounds/0000000000000002 could not be created: (no answer|the answer)"):
+    with pytest.raises(
+        StoreError, match=r"rounds/0000000000000002 could not be created: (no answer|the answer)"
+    ):
         owner.append(wrote(b"a"), is_mark=True)
     assert world.objects.calls == ["create"]
     assert not owner.is_settled
