@@ -20,7 +20,7 @@ from gevent.hub import Waiter
 
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files.log_file import LogFile
-from nsqd_py.diskqueue.history import HistoryFile, LogHistory, read_stored_piece
+from nsqd_py.diskqueue.history import HistoryFile, LogHistory, missing_piece, read_stored_piece
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.reading import Piece
 from nsqd_py.diskqueue.syncing import Appending, CallTimer
@@ -39,6 +39,8 @@ _MOST_PIECES = 8
 # While a store does not answer, a channel that needs a stored file tries again after so long, and then twice as long.
 _FIRST_RETRY_NS = 1_000_000_000
 _LONGEST_RETRY_NS = 30_000_000_000
+# For how long the store must say that it does not have a file until channels pass over it.
+_MISSING_AFTER_NS = 60_000_000_000
 
 SaveResult = tuple[Topic, Channel, OSError | None]
 
@@ -406,7 +408,7 @@ class StoredReader:
     """Reads stored files of one log for channels, in threads.
 
     A channel that needs one waits until it is read, also while the store does not answer: then the log says so, and the next
-    attempt follows after 1 s, or later. Nothing is passed over.
+    attempt follows after 1 s, or later. Nothing is passed over but a file that the store, as it says for a minute, does not have.
 
     on_read  called when a thread has read something, or could not
     """
@@ -416,6 +418,7 @@ class StoredReader:
         "_clock",
         "_history",
         "_log",
+        "_missed_ns",
         "_name",
         "_on_read",
         "_pieces",
@@ -440,6 +443,7 @@ class StoredReader:
         self._on_read = on_read
         self._pieces: OrderedDict[tuple[str, int], Piece] = OrderedDict()
         self._asked: set[tuple[str, int]] = set()
+        self._missed_ns: dict[str, int] = {}  # since when the store does not have a file, by name
         self._retry_ns = 0
         self._retry_delay_ns = _FIRST_RETRY_NS
 
@@ -459,15 +463,35 @@ class StoredReader:
         try:
             in_thread(self._threadpool, lambda: pieces.append(read_stored_piece(file, key[1])))
         except Exception as error:  # noqa: BLE001 - after a bug, the channel must not wait forever without a word
-            self._failed(key[1], _disk_error(error))
+            if isinstance(error, FileNotFoundError) and self._is_missing(file.name):
+                self._keep(key, missing_piece(file))
+            else:
+                self._failed(key[1], _disk_error(error))
         else:
-            self._succeeded()
-            self._pieces[key] = pieces[0]
-            while len(self._pieces) > _MOST_PIECES:
-                self._pieces.popitem(last=False)
+            self._missed_ns.pop(file.name, None)
+            self._history.missing.discard(file.name)
+            self._keep(key, pieces[0])
         finally:
             self._asked.discard(key)
         self._on_read()
+
+    def _keep(self, key: tuple[str, int], piece: Piece) -> None:
+        self._succeeded()
+        self._pieces[key] = piece
+        while len(self._pieces) > _MOST_PIECES:
+            self._pieces.popitem(last=False)
+
+    def _is_missing(self, name: str) -> bool:
+        """True if the store has said for long enough that it does not have a file; report it once."""
+        now_ns = self._clock()
+        if now_ns - self._missed_ns.setdefault(name, now_ns) < _MISSING_AFTER_NS:
+            return False
+        if name not in self._history.missing:
+            self._history.missing.add(name)
+            self._log.of_clients.error(
+                "TOPIC(%s): the store has lost %s; it is passed over", self._name, name
+            )
+        return True
 
     def _failed(self, seq: int, error: OSError) -> None:
         reason = error.strerror or str(error)

@@ -73,7 +73,8 @@ class History(Protocol):
     def read_at(self, name: str, size_bytes: int, offset: int, size: int) -> bytes:
         """Return exactly these bytes of the file of this name and size.
 
-        Blocks; threads call it. Raises OSError, which says what the store said.
+        Blocks; threads call it. Raises OSError, which says what the store said; FileNotFoundError if the store answers that
+        it does not have the file.
         """
 
 
@@ -173,6 +174,11 @@ def read_stored_piece(file: HistoryFile, seq: int, most_bytes: int = READ_BYTES)
     return piece
 
 
+def missing_piece(file: HistoryFile) -> Piece:
+    """Return what a reader gets of a file that the store has lost: no messages, and all of it damaged."""
+    return Piece([], file.end_offset, [(0, file.end_offset)])
+
+
 # ---- the stored files of one log
 
 
@@ -187,6 +193,7 @@ class LogHistory:
     in_thread   runs a call in a thread while this greenlet waits
     chunks      caches what channels read
     problem     why the store did not answer at the last attempt; "" if it did
+    missing     names of the files that the store has lost; readers pass over them
     """
 
     def __init__(self, stored: History, damage: DamageReport) -> None:
@@ -194,6 +201,7 @@ class LogHistory:
         self.read_piece: Callable[[HistoryFile, int], Piece] = read_stored_piece
         self.in_thread: InThread = _at_once
         self.problem = ""
+        self.missing: set[str] = set()
         self._stored = stored
         self._damage = damage
         self._files: OrderedDict[str, HistoryFile] = OrderedDict()
@@ -294,7 +302,12 @@ class LogHistory:
     def read_now(self, file: HistoryFile, seq: int, most_bytes: int = READ_BYTES) -> Piece:
         """Read a piece in a thread. Blocks this greenlet. Raises OSError."""
         pieces: list[Piece] = []
-        self.in_thread(lambda: pieces.append(read_stored_piece(file, seq, most_bytes)))
+        try:
+            self.in_thread(lambda: pieces.append(read_stored_piece(file, seq, most_bytes)))
+        except FileNotFoundError:
+            if file.name not in self.missing:
+                raise
+            return missing_piece(file)
         return pieces[0]
 
     def seq_at(self, timestamp_ns: int, low: int, before: int, is_on_disk: IsOnDisk) -> int:

@@ -16,11 +16,13 @@ from nsqd_py.broker.services import Store
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.history import BLOCK_BYTES, History, LogHistory
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
 from nsqd_py.runtime.threads import DiskThreads
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.store.files import Retention, StoredFiles
-from nsqd_py.store.layout import StoredFile
+from nsqd_py.store.image import read_head
+from nsqd_py.store.layout import HEAD_NAME, StoredFile
 
 _MOST_BLOCKS = 32  # cached, in all
 _BLOCKS_AHEAD = 4  # in one request, for a reader that goes on
@@ -72,7 +74,7 @@ class BlockCache:
         try:
             data = self._objects.get_range(name, start, end)
         except Missing as error:
-            raise OSError(errno.EIO, f"the store has lost a file: {error}") from error
+            raise self._missing(error) from error
         except StoreRefused as error:
             raise OSError(errno.EIO, f"the store refuses to read {name}: {error}") from error
         except StoreError as error:
@@ -80,6 +82,16 @@ class BlockCache:
         if len(data) != end - start:
             raise OSError(errno.EIO, f"the store has {len(data)} of the bytes {start} to {end} of {name}")
         return data
+
+    def _missing(self, error: Missing) -> OSError:
+        """Return the error for a missing object: is it lost, or is the store as a whole not there?"""
+        try:
+            is_there = read_head(self._objects) is not None
+        except NsqdError:
+            is_there = False
+        if is_there:
+            return FileNotFoundError(errno.ENOENT, f"the store has lost a file: {error}")
+        return OSError(errno.EIO, f"the store does not answer: {error}, and {HEAD_NAME} cannot be read")
 
 
 # ---- the files

@@ -7,6 +7,7 @@ and another nsqd may have taken over. While it serves, a store that is away cost
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,6 +18,7 @@ from nsqd_py.broker.answer_gate import AnswerGate
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Addition, Topic
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
+from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects
@@ -117,9 +119,12 @@ class StoreAddition(Addition):
 
     def notice(self) -> str | None:
         outage = self.stream.outage if self.stream is not None else None
-        if outage is None or monotonic() - outage.since_s < _NOTICE_AFTER_S:
-            return None
-        return f"the store {self._objects!r} takes nothing: {outage.reason}"
+        if outage is not None and monotonic() - outage.since_s >= _NOTICE_AFTER_S:
+            return f"the store {self._objects!r} takes nothing: {outage.reason}"
+        missing = self._missing()
+        if missing:
+            return f"the store {self._objects!r} has lost {len(missing)} log files, among them {missing[0]}"
+        return None
 
     def statistics(self) -> dict[str, Any]:
         stream = self.stream
@@ -153,7 +158,7 @@ class StoreAddition(Addition):
             "requests": requests.by_kind(),
             "requests_today": requests.today(self._broker.services.wall_clock()),
             "errors": requests.errors,
-            "damaged_objects": self.damaged_objects,
+            "damaged_objects": self.damaged_objects + len(self._missing()),
             "damage": self._damage,
             "away_ms": away_ms,
             "error": error,
@@ -163,8 +168,16 @@ class StoreAddition(Addition):
 
     def _read_error(self) -> str:
         """Return why a channel cannot read on in the store, where its messages have left the disk."""
-        histories = (topic.log.history for topic in self._broker.topics.values() if topic.log is not None)
-        return next((history.problem for history in histories if history is not None and history.problem), "")
+        return next((history.problem for history in self._histories() if history.problem), "")
+
+    def _missing(self) -> list[str]:
+        """Return the names of the log files that channels have passed over, since the store does not have them any more."""
+        return sorted(name for history in self._histories() for name in history.missing)
+
+    def _histories(self) -> Iterator[LogHistory]:
+        for topic in self._broker.topics.values():
+            if topic.log is not None and topic.log.history is not None:
+                yield topic.log.history
 
     def other_copies(self) -> StoreCopies | None:
         if self.stream is None:
@@ -219,12 +232,17 @@ class StorePart(Part):
             else:
                 catch_up(restoration, image, is_same_boot=self._is_same_boot())
         except Incomplete as error:
-            raise StartError(f"the store {objects!r} is damaged ({self._damage}), and {error}") from error
+            damage = self._damage or next(iter(restoration.failed.values()))
+            raise StartError(f"the store {objects!r} is damaged ({damage}), and {error}") from error
         except (BadObject, Missing, StoreError, StoreRefused) as error:
             raise StartError(
                 f"cannot get from the store {objects!r} what is missing here: {error}"
             ) from error
-        self._files = StoredFiles(file for files in image.files.values() for file in files)
+        for text in restoration.failed.values():
+            self._damage = self._damage or text
+            self._damaged_objects += 1
+        stored = [file for files in image.files.values() for file in files]
+        self._files = StoredFiles(file for file in stored if file.name not in restoration.gone)
         self._history = StoreHistory(objects, self._files, options)
         self._broker.logs.use_store(self._history)
 
@@ -288,6 +306,7 @@ class StorePart(Part):
             promote(broker, self._directory, None)
         assert self._files is not None
         owner.image = None
+        broker.logs.keep_epochs()  # so that the next start knows a topic that was made again
         addition = self._addition = StoreAddition(broker, objects, owner, self._damaged_objects, self._damage)
         addition.stream = StoreStream(
             broker, self._directory, self._threadpool, objects, owner, self._files, addition, self._superseded

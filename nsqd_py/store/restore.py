@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 from google_crc32c import extend
 
@@ -22,6 +23,7 @@ from nsqd_py.broker.state_files import (
     METADATA_FILE,
     BadMetadata,
     read_checked,
+    read_epochs,
     read_metadata,
     write_checked,
 )
@@ -29,7 +31,7 @@ from nsqd_py.diskqueue.checking import damage_in, numbers_in
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, replace_file, sync_directory
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.ranges import Range
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.objects.calls import Missing, Objects
@@ -57,12 +59,18 @@ class Incomplete(NsqdError):
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """Writes files of a store into the data path `directory`."""
+    """Writes files of a store into the data path `directory`.
+
+    failed  why objects with log files could not be fetched as a whole, by their names
+    gone    those of them that are missing
+    """
 
     directory: Path
     objects: Objects
     on_progress: Callable[[], None]
     log: Log
+    failed: dict[str, str] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
     def is_due(self, restore_from: str) -> bool:
         """True if the data path is empty, and must be restored. Raises StartError and OSError."""
@@ -100,7 +108,9 @@ class Restoration:
             source for topic in image.topics for source in self.needed(image, topic, is_complete=is_complete)
         ]
         self.fetch(sources)
-        missing = missing_in(self.directory, image) if image.is_broken else ""
+        missing = ""
+        if image.is_broken or self.failed:
+            missing = missing_in(self.directory, image, self.failed)
         if missing:
             write_checked(self.directory / BACKUP_FILE, {"missing": missing})
         else:
@@ -157,15 +167,42 @@ class Restoration:
         sync_directory(self.directory)
 
     def _fetch(self, source: LogSource) -> None:
-        """Write one file under another name, then give it its own; runs in a thread."""
+        """Write one file under another name, then give it its own; runs in a thread.
+
+        A damaged object is written as it is, since nsqd passes over the records that are damaged.
+        """
         check_name(source.name)
         path = self.directory / source.name
         temporary = path.with_name(f"{path.name}.compact")  # a start removes it
         with create(temporary) as file:
-            self._copy_to(source, 0, lambda _offset, data: file.write(data))
+            try:
+                self._copy_to(source, 0, lambda _offset, data: file.write(data))
+            except (BadObject, Missing) as error:
+                self.note_failed(source, error)
+                if not file.tell() and source.tail is None:
+                    return
+                self._write_rest(source, file)
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, path)
+
+    @staticmethod
+    def _write_rest(source: LogSource, file: IO[bytes]) -> None:
+        """Write the header of a file whose object is missing, and the tail of one whose object is damaged or missing."""
+        if not file.tell():
+            file.write(FileHeader(source.salt, source.first_seq, 0).encode())
+        if source.tail is not None:
+            file.seek(source.tail.start_offset)
+            file.writelines(source.tail.chunks)
+
+    def note_failed(self, source: LogSource, error: BadObject | Missing) -> None:
+        """Note that the object of a log file is damaged or missing."""
+        assert source.stored is not None
+        name = source.stored.name
+        self.failed[name] = str(error)
+        if isinstance(error, Missing):
+            self.gone.add(name)
+        self.log.error("STORE: %s", error)
 
     def _copy_to(self, source: LogSource, start: int, write: Callable[[int, bytes], object]) -> None:
         """Read a log file from `start` on, and pass the pieces with their offsets to `write`."""
@@ -248,35 +285,46 @@ def _journals_of(image: StoreImage, topic: str) -> set[str]:
 # ---- what a store has lost
 
 
-def missing_in(directory: Path, image: StoreImage) -> str:
-    """Return which messages of which topics are missing, or may be, in a data path that was restored from what is left."""
-    sentences = [_missing_in_topic(directory, image, topic) for topic in sorted(image.topics)]
+def missing_in(directory: Path, image: StoreImage, failed: Container[str]) -> str:
+    """Return which messages of which topics are missing, or may be, in a data path that was restored from what is left.
+
+    failed  names of objects that are damaged or missing
+    """
+    sentences = []
+    for topic in sorted(image.topics):
+        ranges, next_seq = _missing_in_topic(directory, image, topic, failed)
+        if ranges:
+            sentences.append(f"{topic}: messages {', '.join(ranges)}")
+        elif image.is_broken:
+            sentences.append(f"{topic}: what came from message {next_seq} on is not known")
     named = sentences[:_MOST_NAMED]
     left = len(sentences) - len(named)
     if left:
         named.append(f"and {left} other topics")
-    return "; ".join(named) or "all topics"
+    return "; ".join(named) or "it is not known which"
 
 
-def _missing_in_topic(directory: Path, image: StoreImage, topic: str) -> str:
+def _missing_in_topic(
+    directory: Path, image: StoreImage, topic: str, failed: Container[str]
+) -> tuple[list[str], int]:
+    """Return the ranges of messages that are missing in the logs of a topic, and the number after its last message."""
     ranges: list[str] = []
     next_seq = 0
     for source in image.log_files(topic):
-        next_seq = max(next_seq, source.stored.end_seq if source.stored is not None else source.first_seq)
+        stored = source.stored
         path = directory / source.name
-        if not path.exists():
-            continue
-        start = FILE_HEADER_BYTES
-        for hole_start, hole_end in [*image.holes.get(source.name, ()), (source.size_bytes, 0)]:
-            numbers = list(numbers_in(path, source.salt, [(start, hole_start)]))
-            if start > FILE_HEADER_BYTES:
-                after = numbers[0][0] if numbers else 0
-                ranges.append(f"{next_seq} to {after - 1}" if after else f"from {next_seq} on")
-            next_seq = max([next_seq, *(end for _, end in numbers)])
-            start = hole_end
-    if ranges:
-        return f"{topic}: messages {', '.join(ranges)}"
-    return f"{topic}: what came from message {next_seq} on is not known"
+        is_damaged = source.name in image.holes or (stored is not None and stored.name in failed)
+        next_seq = max(next_seq, source.first_seq)
+        if path.exists() and (is_damaged or source.tail is not None):
+            for start, end in numbers_in(path, source.salt, [(FILE_HEADER_BYTES, path.stat().st_size)]):
+                if is_damaged and start > next_seq:
+                    ranges.append(f"{next_seq} to {start - 1}")
+                next_seq = end
+        end_seq = stored.end_seq if stored is not None else 0
+        if is_damaged and end_seq > next_seq:
+            ranges.append(f"{next_seq} to {end_seq - 1}")
+        next_seq = max(next_seq, end_seq)
+    return ranges, next_seq
 
 
 # ---- a data path that has lost its end
@@ -293,9 +341,17 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_same_boot: bool)
     directory = restoration.directory
     present = {topic_of(name) for name in os.listdir(directory)}
     known = _topics_of(directory)
+    saved = read_epochs(directory)
+    ended = saved.ended if saved is not None else {}
     for topic in list(image.topics):
         restoration.on_progress()
-        if topic in present:
+        epochs = image.topics[topic].epochs
+        if epochs and any(log.epoch == epochs[0].number for log in ended.get(topic, ())):
+            restoration.log.info(
+                "STORE: topic %s was deleted here; its messages in the store are too old", topic
+            )
+            image.files.pop(topic, None)
+        elif topic in present:
             _CatchUp(restoration, image, topic).run(is_same_boot=is_same_boot)
         elif not is_same_boot or known is None or topic in known:
             restoration.log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
@@ -348,7 +404,7 @@ class _CatchUp:
         ]
         if lost:
             self._restoration.fetch(lost)
-            names = ", ".join(source.name for source in lost)
+            names = ", ".join(source.name for source in lost if (self._directory / source.name).exists())
             self._restoration.log.warning(
                 "STORE: files that were missing here came back from the store: %s", names
             )
@@ -382,9 +438,7 @@ class _CatchUp:
         try:
             self._compare(source)
         except (BadObject, Missing) as error:
-            self._restoration.log.error(
-                "STORE: %s is damaged here, and cannot be repaired: %s", source.name, error
-            )
+            self._restoration.note_failed(source, error)
 
     def _compare(self, source: LogSource) -> None:
         """Repair a local log file from the same one in the store: what its disk has lost, and what is damaged.

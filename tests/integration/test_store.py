@@ -293,6 +293,82 @@ def test_a_lost_round_loses_only_its_messages(machine, store, tmp_path):
     assert 28 <= len(set(found)) < 30, sorted(found)
 
 
+@pytest.mark.parametrize("harm", [flip_middle, unlink])
+def test_a_damaged_log_file_in_the_store_is_named_and_the_rest_is_restored(machine, store, tmp_path, harm):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.publish("t", [b"%03d" % number + os.urandom(10_000) for number in range(200)], batch=20)
+    nsqd.kill()
+    nsqd.start()  # a base: the first part of the log goes up as an object
+    nsqd.pub("t", b"200")
+    nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    (file,) = (tmp_path / "store/files").rglob("*.log")
+    harm(file)
+    again = machine("b", f"--restore-from={store}")
+    errors = again.fails_to_start()
+    assert re.search(
+        r"is damaged \(files/t/.* messages are missing in it: t: messages \d+ to \d+\.", errors
+    ), errors
+    assert "Traceback" not in errors
+    serving = machine("b").start()
+    assert statistics(serving)["damaged_objects"] == 1
+    with serving.consumer("t", "c", 300) as client:
+        found = [int(client.message().body[:3])]
+        while found[-1] != 200:
+            found.append(int(client.message().body[:3]))
+    assert len(found) >= 180 or harm is unlink
+
+
+def test_a_head_that_is_missing_is_not_made_again(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    nsqd.kill()
+    head = tmp_path / "store/head.json"
+    content = head.read_bytes()
+    head.unlink()
+    for flags in ((), (), (f"--restore-from={store}",)):
+        other = machine(f"b{len(flags)}", *flags)
+        assert "which has rounds/" in other.fails_to_start()
+    assert not head.exists()
+    head.write_bytes(content)
+    nsqd.start()
+
+
+def test_an_nsqd_without_messages_notices_that_it_was_replaced(machine, store):
+    nsqd = machine("a").start()
+    nsqd.create("t", "c")
+    wait_until_stored(nsqd)
+    machine("b", f"--restore-from={store}").start()
+    assert nsqd.wait(DEADLINE_S) == 1
+    assert "belongs to 127.0.0.1" in nsqd.log_text()
+
+
+def test_a_topic_that_was_made_again_while_the_store_was_away(machine, bucket):
+    url = bucket.url("s")
+    with FaultProxy(bucket.endpoint) as proxy:
+        nsqd = machine("a", f"--store-endpoint={proxy.endpoint}", url=url).start()
+        nsqd.create("t", "c")
+        nsqd.publish("t", [b"old%03d" % number + bytes(10_000) for number in range(200)], batch=20)
+        wait_until_stored(nsqd)
+        nsqd.restart(clean=False)
+        wait_until_stored(nsqd)  # a base: the first part of the log is an object
+        proxy.at_random(1, 1.0, (refused(503),))
+        nsqd.post("/topic/delete?topic=t")
+        nsqd.create("t", "c")
+        nsqd.mpub("t", [b"new%d" % number for number in range(10)])
+        nsqd.kill()
+        proxy.stop_faults()
+        nsqd.start()
+        assert "topic t was deleted here" in nsqd.log_text()
+        wait_until_stored(nsqd)
+        nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    again = machine("b", f"--restore-from={url}", url=url).start()
+    assert sorted(consume_all(again, "t", "c")) == [b"new%d" % number for number in range(10)]
+
+
 def test_a_foreign_object_far_away_stops_nothing(machine, store, tmp_path):
     nsqd = machine("a", ACKS).start()
     nsqd.create("t", "c")

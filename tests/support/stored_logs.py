@@ -16,6 +16,7 @@ from nsqd_py.diskqueue.recovery import recover_file
 from tests.unit.fakes import FakeThreadPool
 
 AWAY = "the store does not answer: it is away"
+LOST = "the store has lost a file"
 
 
 class Segment(NamedTuple):
@@ -27,6 +28,7 @@ class Segment(NamedTuple):
     size_bytes: int
     salt: int
     first_ns: int
+    first_id: int
     last_id: int
     last_ns: int
     is_whole: bool = True
@@ -37,12 +39,14 @@ class StoredLog:
 
     contents  their bytes by name
     is_away   True: every read fails
+    lost      names of the files that the store does not have any more
     reads     (name, offset, size) of each read
     """
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
         self.is_away = False
+        self.lost: set[str] = set()
         self.reads: list[tuple[str, int, int]] = []
         self._segments: Sequence[StoredSegment] = ()
 
@@ -53,6 +57,8 @@ class StoredLog:
         self.reads.append((name, offset, size))
         if self.is_away:
             raise OSError(errno.EIO, AWAY)
+        if name in self.lost:
+            raise FileNotFoundError(errno.ENOENT, f"{LOST}: {name} is missing")
         assert offset >= 0
         assert 0 < size <= size_bytes - offset
         return self.contents[name][offset : offset + size]
@@ -65,13 +71,15 @@ class StoredLog:
             content = path.read_bytes()[: file.end_offset]
         finally:
             file.close()
+        first = decode_header(content, FILE_HEADER_BYTES)
         segment = Segment(
             f"stored-{path.name}-{file.salt:08x}",
             file.first_seq,
             file.end_seq,
             len(content),
             file.salt,
-            decode_header(content, FILE_HEADER_BYTES).timestamp_ns,
+            first.timestamp_ns,
+            first.base_id,
             recovered.used_id,
             file.newest_ns,
             file.is_whole,

@@ -16,7 +16,7 @@ from nsqd_py.broker.channel_admin import EARLIEST, seek_channel
 from nsqd_py.broker.disk_io import _FIRST_RETRY_NS
 from nsqd_py.diskqueue.records import batches_in
 from nsqd_py.settings.kinds import ByTopic
-from tests.support.stored_logs import AWAY, MemoryStore
+from tests.support.stored_logs import AWAY, LOST, MemoryStore
 from tests.unit.fakes import (
     SECOND,
     FakeConsumer,
@@ -202,6 +202,43 @@ def test_damage_in_the_store_loses_one_message(node: Node) -> None:
     assert consumer.bodies() == [body for seq, body in enumerate(BODIES) if seq != segment.first_seq]
     assert node.topic.channels["c"].lost_count == 1
     assert node.topic.log.damage.bytes_found
+
+
+def test_a_file_that_the_store_has_lost_is_passed_over_after_a_minute(node: Node) -> None:
+    log = node.store.logs[TOPIC]
+    segment = log.segments()[1]
+    log.lost.add(segment.name)
+    node.seek("c", EARLIEST)
+    history = node.topic.log.history
+    history.chunks.forget()
+    consumer = node.consumer("c")
+    node.settle(40 * SECOND)
+    assert consumer.bodies() == BODIES[: segment.first_seq]
+    assert LOST in history.problem
+    assert history.missing == set()
+    with pytest.raises(FileNotFoundError):
+        history.read_now(history.file_of(segment), segment.first_seq)
+    node.settle(60 * SECOND)
+    assert consumer.bodies() == BODIES[segment.end_seq :]
+    assert node.topic.channels["c"].lost_count == segment.end_seq - segment.first_seq
+    assert (history.problem, history.missing) == ("", {segment.name})
+    said = [line for line in node.world.log.errors if "it is passed over" in line]
+    assert said == [f"TOPIC({TOPIC}): the store has lost {segment.name}; it is passed over"]
+    assert history.read_now(history.file_of(segment), segment.first_seq).batches == []
+
+
+def test_a_file_that_comes_back_in_time_is_not_lost(node: Node) -> None:
+    log = node.store.logs[TOPIC]
+    segment = log.segments()[0]
+    log.lost.add(segment.name)
+    node.seek("c", EARLIEST)
+    node.topic.log.history.chunks.forget()
+    consumer = node.consumer("c")
+    node.settle(40 * SECOND)
+    log.lost.clear()
+    node.settle(40 * SECOND)
+    assert consumer.bodies() == BODIES
+    assert node.topic.log.history.missing == set()
 
 
 def test_files_that_are_not_stored_stay(directory: Path) -> None:

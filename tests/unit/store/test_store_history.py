@@ -20,7 +20,7 @@ from nsqd_py.settings.kinds import ByTopic
 from nsqd_py.store import history
 from nsqd_py.store.files import Retention, StoredFiles
 from nsqd_py.store.history import BlockCache, StoreHistory
-from nsqd_py.store.layout import StoredFile
+from nsqd_py.store.layout import HEAD_NAME, Head, StoredFile
 from tests.unit.fakes import SECOND, limits
 from tests.unit.log_bench import TOPIC, fill
 from tests.unit.log_bench import Disk as LogDisk
@@ -37,6 +37,9 @@ class CountedObjects:
         self.ranges: list[tuple[int, int]] = []
         self.error = error
         self.cut_bytes = 0
+
+    def get(self, name: str) -> tuple[bytes, Any]:
+        return self.objects.get(name)
 
     def get_range(self, name: str, start: int, end: int) -> bytes:
         self.ranges.append((start, end))
@@ -101,7 +104,7 @@ def test_memory_is_bounded(objects: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     [
         (StoreError("timed out"), "the store does not answer: timed out"),
         (StoreRefused("no credentials"), f"the store refuses to read {NAME}: no credentials"),
-        (Missing("it is missing"), "the store has lost a file: it is missing"),
+        (Missing("it is missing"), "the store does not answer: it is missing, and head.json cannot be read"),
     ],
     ids=["away", "refused", "missing"],
 )
@@ -112,6 +115,18 @@ def test_errors_say_what_the_store_said(objects: Any, error: Exception, text: st
         cache.read(NAME, SIZE, 0, 10)
     objects.error = None
     assert cache.read(NAME, SIZE, 0, 10) == some(0, 10)
+
+
+def test_a_file_is_missing_only_in_a_store_that_has_a_head(objects: Any) -> None:
+    """A proxy in front of a store, too, says that it does not know a name."""
+    cache = BlockCache(objects)
+    objects.error = Missing("it is missing")
+    with pytest.raises(OSError) as error:
+        cache.read(NAME, SIZE, 0, 10)
+    assert not isinstance(error.value, FileNotFoundError)
+    objects.objects.create(HEAD_NAME, Head("5" * 16, 1, "7" * 16, "here").encode())
+    with pytest.raises(FileNotFoundError, match="the store has lost a file: it is missing"):
+        cache.read(NAME, SIZE, 0, 10)
 
 
 def test_a_torn_answer_is_an_error_and_not_the_end_of_the_file(objects: Any) -> None:
