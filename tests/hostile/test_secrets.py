@@ -164,6 +164,7 @@ COMPLETE = {
     "nsq_to_nsq": ("--topic=t", "--destination-nsqd-tcp-address=127.0.0.1:1"),
     "nsq_worker": ("tests.support.secret_app:app",),
     "spark_replay": ("/nowhere", "--dry-run"),
+    "spark_compact": ("/nowhere", "--output-dir=/nowhere/out"),
 }
 
 
