@@ -3,7 +3,7 @@
 layout     the names of a store's objects, its head, and the log files in it
 rounds     a round as an object
 image      the state of a store, by applying its rounds; readers begin here
-spill      the bytes of ends of logs that an image has not room for in memory
+spill      bytes of long ends of log files, in memory or in a file without a name
 contents   the messages of a store as parts of log files, for who reads it in place
 ownership  one writer at a time: claims, and rounds that only their owner can add
 options    the settings

@@ -17,7 +17,7 @@ import gevent
 from nsqd_py.broker.answer_gate import AnswerGate
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Addition, Topic
-from nsqd_py.broker.state_files import read_clock_file, read_clocks
+from nsqd_py.broker.state_files import BACKUP_FILE, read_clock_file, read_clocks
 from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
@@ -31,7 +31,7 @@ from nsqd_py.standby.copies.data_path import own_member
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.history import StoreHistory
 from nsqd_py.store.layout import BadObject, Head
-from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
+from nsqd_py.store.ownership import CLAIMS_FILE, Claims, Owner, Superseded, claim
 from nsqd_py.store.repairing import StoreCopies
 from nsqd_py.store.requests import CountedObjects
 from nsqd_py.store.restore import Incomplete, Restoration, catch_up
@@ -215,12 +215,15 @@ class StorePart(Part):
             raise StartError(f"--store={options.store} cannot be used: {error}") from error
         self._objects = objects
         restoration = Restoration(self._directory, objects, self.host.on_progress, self._log)
+        was_restored = (self._directory / BACKUP_FILE).exists()  # although not completely
         is_restored = restoration.is_due(options.restore_from)
+        self._is_other_node = was_restored or is_restored
         claims = Claims(self._directory)
 
         def check(head: Head | None) -> None:
-            self._is_other_node = head is not None and not claims.is_mine(head)
-            self._check_head(head, is_restored=is_restored)
+            is_other = head is not None and not claims.is_mine(head)
+            self._is_other_node |= is_other  # a claim that is repeated finds its own head
+            self._check_head(head, claims, is_restored=is_restored)
 
         owner = self._owner = self._claim(objects, claims, check)
         image = owner.image
@@ -266,7 +269,7 @@ class StorePart(Part):
             self.host.on_progress()
             gevent.sleep(_PAUSE_S)
 
-    def _check_head(self, head: Head | None, *, is_restored: bool) -> None:
+    def _check_head(self, head: Head | None, claims: Claims, *, is_restored: bool) -> None:
         """Raise StartError if this nsqd must not claim the store."""
         if head is None:
             if is_restored:
@@ -278,12 +281,21 @@ class StorePart(Part):
                 f"the store {self._objects!r} is a backup of {head.node}, which stays as it is: restore it into an empty "
                 f"--data-path with --restore-from={store}, without --store; then start nsqd there with another --store"
             )
-        if self._is_other_node and not is_restored and not self._options.lease:
+        if claims.is_mine(head) or is_restored or self._options.lease:
+            return
+        if not claims.store and any(self._directory.glob("*.log")):
+            found = "damaged" if (self._directory / CLAIMS_FILE).exists() else "missing"
             raise StartError(
-                f"the store {self._objects!r} has the messages of {head.node} (epoch {head.epoch}), not those of "
-                f"{self._directory.absolute()}: choose another --store, or restore them into an empty --data-path with "
-                f"--restore-from={self._options.store}"
+                f"{CLAIMS_FILE} is {found} in {self._directory.absolute()}, so that nsqd cannot know whether the store "
+                f"{self._objects!r}, of {head.node} (epoch {head.epoch}), has these messages: move the data path aside, and "
+                f"restore into an empty one with --restore-from={self._options.store}; nothing was changed. docs/store.md says "
+                "how to look for messages that only the old one has"
             )
+        raise StartError(
+            f"the store {self._objects!r} has the messages of {head.node} (epoch {head.epoch}), not those of "
+            f"{self._directory.absolute()}: choose another --store, or restore them into an empty --data-path with "
+            f"--restore-from={self._options.store}"
+        )
 
     def _note_damage(self, error: BadObject) -> None:
         self._damage = self._damage or str(error)

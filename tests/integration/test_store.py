@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE
+from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE, read_epochs
 from nsqd_py.store.ownership import CLAIMS_FILE
 from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import Bucket, MotoServer, moto
@@ -164,6 +164,23 @@ def test_the_store_of_another_nsqd_is_refused(machine, store):
     assert nsqd.is_healthy()
 
 
+@pytest.mark.parametrize("found", ["missing", "damaged"])
+def test_a_data_path_that_does_not_know_its_store_is_told_so(machine, store, tmp_path, found):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    nsqd.kill()
+    claims = nsqd.data_path / CLAIMS_FILE
+    claims.unlink()
+    if found == "damaged":
+        claims.write_bytes(b"garbage")
+    head = (tmp_path / "store/head.json").read_bytes()
+    assert f"nsqd.store is {found} in {nsqd.data_path}" in nsqd.fails_to_start()
+    assert (tmp_path / "store/head.json").read_bytes() == head
+    again = machine("b", f"--restore-from={store}").start()
+    assert consume_all(again, "t", "c") == [b"1"]
+
+
 def test_an_nsqd_whose_store_was_taken_over_does_not_start_again(machine, store):
     nsqd = machine("a", ACKS).start()
     nsqd.create("t", "c")
@@ -311,8 +328,12 @@ def test_a_damaged_log_file_in_the_store_is_named_and_the_rest_is_restored(machi
         r"is damaged \(files/t/.* messages are missing in it: t: messages \d+ to \d+\.", errors
     ), errors
     assert "Traceback" not in errors
+    restored = read_epochs(again.data_path)
     serving = machine("b").start()
     assert statistics(serving)["damaged_objects"] == 1
+    served = read_epochs(again.data_path)
+    assert restored is not None and served is not None
+    assert served.logs["t"][-1].number > restored.logs["t"][-1].number, "it continues as another node"
     with serving.consumer("t", "c", 300) as client:
         found = [int(client.message().body[:3])]
         while found[-1] != 200:
@@ -427,13 +448,20 @@ def flip_second(data_path: Path) -> None:
     flip(second, second.stat().st_size // 2)
 
 
+def remove_topic(data_path: Path) -> None:
+    for path in data_path.glob("t[.:]*"):
+        path.unlink()
+
+
 def remove_all_but_claims(data_path: Path) -> None:
     for path in data_path.iterdir():
         if path.name not in (CLAIMS_FILE, CLOCK_FILE):
             path.unlink()
 
 
-@pytest.mark.parametrize("harm", [cut_last, zero_last, flip_last, flip_second, remove_all_but_claims])
+@pytest.mark.parametrize(
+    "harm", [cut_last, zero_last, flip_last, flip_second, remove_topic, remove_all_but_claims]
+)
 def test_what_a_disk_lost_without_a_reboot_comes_back_from_the_store(machine, store, harm):
     """And it stays in the store: another machine gets all of it."""
     nsqd = machine("a", ACKS, "--max-bytes-per-file=20000").start()
