@@ -6,6 +6,7 @@ happen without an answer, or happen later.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -155,6 +156,7 @@ class MemoryClaims(Claims):
     """The claims of a data path, without a file."""
 
     def __init__(self) -> None:
+        self.directory = Path(tempfile.gettempdir())  # of bytes that a state has no room for in memory
         self.store = ""
         self.writers = []
 
