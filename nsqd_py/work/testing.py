@@ -201,8 +201,7 @@ class _Caller:
             for each, delivery in zip(arrived, deliveries, strict=True)
         ]
         if handler.is_async:
-            with asyncio.Runner(loop_factory=lambda: _Loop(self._clock)) as runner:
-                runner.run(calls.handle_all_async(messages))
+            self._run_in_new_loop(calls.handle_all_async(messages))
         else:
             calls.handle_all(messages)
         results = []
