@@ -21,8 +21,8 @@ import heapq
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from selectors import DefaultSelector, SelectorKey
 from typing import Any, NamedTuple, Self
@@ -213,6 +213,18 @@ class _Caller:
                 outcome = RequeueAfter(delivery.answer.delay_s, outcome.error)
             results.append(Result(handler, each.body, each.attempts, outcome))
         return results
+
+    def _run_in_new_loop(self, calls: Coroutine[Any, Any, None]) -> None:
+        """Run the calls; in a thread of its own if this one has an event loop, as in tests that use Playwright."""
+        if asyncio._get_running_loop() is None:
+            self._run(calls)
+            return
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(self._run, calls).result()
+
+    def _run(self, calls: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=lambda: _Loop(self._clock)) as runner:
+            runner.run(calls)
 
 
 class _Letters:

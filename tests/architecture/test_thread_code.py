@@ -138,6 +138,11 @@ WORK: dict[Place, Work] = {
         ("nsqd_py.store:Owner", "nsqd_py.store:Requests", "nsqd_py.diskqueue.files:LogFile.path", *OBJECTS)
     ),
     Place("nsqd_py.store.uploading", "StoreStream._put_base", "*work"): Work(why=OTHERS),
+    # ---- handlers under test
+    Place("nsqd_py.work.testing", "_Caller._run_in_new_loop", "ThreadPoolExecutor(1)"): Work(why=POOL),
+    Place("nsqd_py.work.testing", "_Caller._run_in_new_loop", "self._run"): Work(
+        why="the caller waits for it, and does nothing else in the meantime"
+    ),
     # ---- Celery
     Place("nsqd_py.celery", "Pump.add", "self._run"): Work(
         ("nsqd_py.celery:Pump", "nsqd_py.celery:Source.is_cancelled", *CONSUMER)

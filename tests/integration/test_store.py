@@ -270,7 +270,9 @@ def test_a_base_that_is_damaged_loses_nothing_that_the_one_before_has(machine, s
     nsqd.kill()
     first_base = rounds_of(tmp_path / "store")[0]
     nsqd.start()
-    wait_until(lambda: rounds_of(tmp_path / "store")[0] != first_base)  # else the message is in the base itself
+    wait_until(
+        lambda: rounds_of(tmp_path / "store")[0] != first_base
+    )  # else the message is in the base itself
     nsqd.pub("t", b"after")
     nsqd.kill()
     shutil.rmtree(nsqd.data_path)

@@ -242,4 +242,6 @@ def test_damage(spark: Any, store: StoreOfFiles, tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=f"{round_name(2)} is damaged: its checksum is wrong"):
         list_files([store.url], Storage())
     some = spark.read.format("nsq").options(topic=TOPIC, skipDamaged="true").load(store.url).collect()
-    assert set(range(60)) < set(bodies(some)) < set(range(160))
+    assert bodies(some) == [
+        *range(160)
+    ]  # the round after it names the stored files, which have its messages too

@@ -29,6 +29,7 @@ from nsqd_py.work.middleware import Call, DjangoConnections, OnError, OpenTeleme
 from nsqd_py.work.outcomes import DeadLetter, Dropped, Finished, RequeueAfter
 from nsqd_py.work.pacing import Pace, TimeLimits
 from nsqd_py.work.testing import Clock, Harness, _Delivery, _Letters, _Waiting, run
+from tests.support.aio_client import run_in_new_loop
 
 RETRY = Retry(attempts=3, first_s=10, factor=2, jitter=0)
 ERROR = RuntimeError("the bank is closed")
@@ -771,3 +772,12 @@ def test_in_a_batch_a_group_of_requests_is_for_its_message() -> None:
         app.publish("orders", {"id": 0})
         app.publish("orders", {"id": 1})
         assert [result.outcome for result in harness.run()] == [Dropped("old"), Finished()]
+
+
+def test_a_thread_that_has_an_event_loop() -> None:
+    """As that of a test that uses Playwright, or of one that is a coroutine."""
+
+    async def test() -> list[Any]:
+        return [run(make(App(), is_async, lambda *_: None), {}) for is_async in (False, True)]
+
+    assert run_in_new_loop(test()) == [Finished(), Finished()]
