@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import logging
 import re
 import socket
 import subprocess
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -168,6 +170,14 @@ COMPLETE = {
 }
 
 
+@pytest.fixture
+def loud() -> Iterator[None]:
+    """Let others log again: commands of Spark disable logging, which they have for themselves."""
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("loud")
 @pytest.mark.parametrize("case", SECRETS, ids=_id)
 def test_no_error_of_a_start_shows_a_secret(case, tmp_path, capfd):
     program, setting = case
