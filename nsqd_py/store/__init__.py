@@ -8,7 +8,7 @@ contents   the messages of a store as parts of log files, for who reads it in pl
 ownership  one writer at a time: claims, and rounds that only their owner can add
 options    the settings
 part       the store as a part of nsqd: its start, the publishers that wait, what is shown, its end
-uploading  puts bases, rounds and log files into the store
+uploading  the room that puts bases, rounds and log files into the store
 files      the log files that are in the store, and those that must go up
 history    nsqd's logs go on in the store where its disk ends
 restore    writes what the store has into a data path

@@ -35,7 +35,7 @@ from nsqd_py.store.ownership import CLAIMS_FILE, Claims, Owner, Superseded, clai
 from nsqd_py.store.repairing import StoreCopies
 from nsqd_py.store.requests import CountedObjects
 from nsqd_py.store.restore import Incomplete, Restoration, catch_up
-from nsqd_py.store.uploading import StoreStream
+from nsqd_py.store.uploading.stream import StoreStream
 
 _PATIENCE_S = 60.0  # how long a start waits for the store
 _PAUSE_S = 1.0
@@ -140,8 +140,8 @@ class StoreAddition(Addition):
             away_ms = int((monotonic() - stream.outage.since_s) * 1000)
             error = stream.outage.reason
         last_round_ms_ago = None
-        if stream.last_round_s:
-            last_round_ms_ago = int((monotonic() - stream.last_round_s) * 1000)
+        if stream.writer.last_round_s:
+            last_round_ms_ago = int((monotonic() - stream.writer.last_round_s) * 1000)
         shown = {
             "url": self._broker.options.store,
             "epoch": self._owner.epoch,
@@ -151,10 +151,10 @@ class StoreAddition(Addition):
             "lag_messages": lag.messages,
             "lag_bytes": lag.size_bytes,
             "lag_ms": lag.ms,
-            "last_round": stream.last_round,
+            "last_round": stream.writer.last_round,
             "last_round_ms_ago": last_round_ms_ago,
-            "objects": len(stream.files) + stream.round_count,
-            "size_bytes": stream.files.size_bytes + stream.round_bytes,
+            "objects": len(stream.files) + stream.writer.round_count,
+            "size_bytes": stream.files.size_bytes + stream.writer.round_bytes,
             "requests": requests.by_kind(),
             "requests_today": requests.today(self._broker.services.wall_clock()),
             "errors": requests.errors,

@@ -134,10 +134,10 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.store.repairing", "_StoredCopy.fetch_bytes", "fetch"): Work(OBJECTS),
     Place("nsqd_py.store.restore", "Restoration.fetch", "ThreadPoolExecutor(_AT_ONCE)"): Work(why=POOL),
     Place("nsqd_py.store.restore", "Restoration.fetch", "self._fetch"): Work(OBJECTS),
-    Place("nsqd_py.store.uploading", "StoreStream._call", "work"): Work(
+    Place("nsqd_py.store.uploading.calls", "StoreCalls.call", "work"): Work(
         ("nsqd_py.store:Owner", "nsqd_py.store:Requests", "nsqd_py.diskqueue.files:LogFile.path", *OBJECTS)
     ),
-    Place("nsqd_py.store.uploading", "StoreStream._put_base", "*work"): Work(why=OTHERS),
+    Place("nsqd_py.store.uploading.stream", "StoreStream._follow_new_feed", "*work"): Work(why=OTHERS),
     # ---- handlers under test
     Place("nsqd_py.work.testing", "_Caller._run_in_new_loop", "ThreadPoolExecutor(1)"): Work(why=POOL),
     Place("nsqd_py.work.testing", "_Caller._run_in_new_loop", "self._run"): Work(

@@ -20,13 +20,14 @@ from nsqd_py.objects.opening import open_objects
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.settings.durations import HOUR_NS
 from nsqd_py.settings.kinds import ByTopic
-from nsqd_py.store import files, rounds, uploading
+from nsqd_py.store import files, rounds
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import StoreImage
 from nsqd_py.store.layout import HEAD_NAME, round_name
 from nsqd_py.store.ownership import Claims, Owner, claim
 from nsqd_py.store.restore import Restoration
-from nsqd_py.store.uploading import StoreStream
+from nsqd_py.store.uploading import calls, stream, timing, writing
+from nsqd_py.store.uploading.stream import StoreStream
 from tests.property.test_standby_model import owed_to, remaining, run_in_new_directory
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work
 from tests.support.examples import examples
@@ -217,15 +218,17 @@ def run(seed: int, steps: int, base: Path) -> None:
 
 SMALL = {
     (files, "PREFIX_BYTES"): 700,
-    (uploading, "_OBJECT_BYTES"): 2000,
-    (uploading, "_MOST_ROUNDS"): 15,
-    (uploading, "_LEAST_BYTES"): 10_000,
-    (uploading, "_MOST_BYTES"): 20_000,
-    (uploading, "_TICK_S"): 0.001,
-    (uploading, "_COLLECTION_S"): 0.01,
-    (uploading, "_JOURNAL_S"): 0.0,
-    (uploading, "_FIRST_PAUSE_S"): 0.001,
-    (uploading, "_LONGEST_PAUSE_S"): 0.002,
+    (writing, "_OBJECT_BYTES"): 2000,
+    (writing, "_MOST_ROUNDS"): 15,
+    (writing, "_LEAST_BYTES"): 10_000,
+    (writing, "_MOST_BYTES"): 20_000,
+    (timing, "_TICK_S"): 0.001,
+    (stream, "_COLLECTION_S"): 0.01,
+    (stream, "_JOURNAL_S"): 0.0,
+    (calls, "FIRST_PAUSE_S"): 0.001,
+    (calls, "LONGEST_PAUSE_S"): 0.002,
+    (stream, "FIRST_PAUSE_S"): 0.001,
+    (stream, "LONGEST_PAUSE_S"): 0.002,
 }
 
 
@@ -277,7 +280,7 @@ def test_a_base_after_an_error_is_there_as_a_whole(seed: int) -> None:
 @pytest.fixture
 def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Uploaded]:
     """An nsqd that has nothing to put, and looks at the head often."""
-    monkeypatch.setattr(uploading, "_LOOK_S", 0.01)
+    monkeypatch.setattr(stream, "_LOOK_S", 0.01)
     (tmp_path / "primary").mkdir()
     life = Uploaded(tmp_path / "primary", open_objects("memory://"), random.Random(1), store_interval_ns=0)
     life.create()
@@ -313,7 +316,7 @@ def test_an_idle_nsqd_waits_for_a_head_that_was_deleted(idle: Uploaded) -> None:
 def test_an_nsqd_that_writes_does_not_look_at_the_head(
     idle: Uploaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploading, "_LOOK_S", 30.0)
+    monkeypatch.setattr(stream, "_LOOK_S", 30.0)
     looks: list[None] = []
     monkeypatch.setattr(idle.owner, "look", lambda: looks.append(None))
     for _ in range(20):
@@ -325,8 +328,8 @@ def test_an_outage_begins_with_the_request_that_hangs(
     idle: Uploaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [monotonic()]
-    monkeypatch.setattr(uploading, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(uploading, "_LOOK_S", 30.0)
+    monkeypatch.setattr(calls, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(stream, "_LOOK_S", 30.0)
     is_over = Signal()
     begun_s: list[float] = []
 

@@ -1,0 +1,51 @@
+"""How far the store is behind the feed that it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nsqd_py.feed.feed import Feed
+from nsqd_py.settings.durations import MILLISECOND_NS
+
+
+class Lag(NamedTuple):
+    """The changes that the store does not have."""
+
+    messages: int
+    size_bytes: int
+    ms: int
+
+
+class Stored(NamedTuple):
+    """The changes of one feed that the store has."""
+
+    messages: int = 0
+    size_bytes: int = 0
+
+
+class FollowedFeed:
+    """A feed, with what the store has of it. `clock` gives nanoseconds."""
+
+    def __init__(self, feed: Feed, clock: Callable[[], int]) -> None:
+        self.feed = feed
+        self._clock = clock
+        self._stored = Stored()
+        self._round_since_ns = 0  # of the oldest change in the round that is being put
+
+    def round_begins(self) -> None:
+        """Count the changes of the feed as old as they are, until its round is stored."""
+        self._round_since_ns = self.feed.since_ns
+
+    def round_is_stored(self) -> None:
+        self._stored = Stored(self.feed.message_count, self.feed.size_bytes)
+        self._round_since_ns = 0
+
+    def lag(self) -> Lag:
+        feed = self.feed
+        unread = feed.unread()
+        times_ns = [ns for ns in (self._round_since_ns, feed.since_ns) if ns]
+        behind_ns = self._clock() - min(times_ns) if times_ns else 0
+        messages = unread.messages + feed.message_count - self._stored.messages
+        size_bytes = unread.size_bytes + feed.size_bytes - self._stored.size_bytes
+        return Lag(messages, size_bytes, behind_ns // MILLISECOND_NS)

@@ -1,0 +1,251 @@
+"""The greenlet that puts bases and rounds into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import gevent
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.errors import NsqdError
+from nsqd_py.feed.feed import Feed
+from nsqd_py.feed.pieces import Piece
+from nsqd_py.objects.calls import Objects
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.store.files import StoredFiles
+from nsqd_py.store.layout import BadObject
+from nsqd_py.store.ownership import Owner, Superseded
+from nsqd_py.store.uploading.calls import FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, StoreCalls
+from nsqd_py.store.uploading.frames import NotCovered, PieceFrames
+from nsqd_py.store.uploading.lag import FollowedFeed, Lag
+from nsqd_py.store.uploading.log_files import FileChanges, FileUploads
+from nsqd_py.store.uploading.timing import RoundTimer, Waiting
+from nsqd_py.store.uploading.writing import RoundWriter, is_far_behind
+
+_COLLECTION_S = 60.0
+# How long a store that is not written may be another nsqd's before this one finds it: 86,400 requests a month.
+_LOOK_S = 30.0
+# How often a round waits for a journal that is being written, and for how long.
+_MOST_WAITS = 20
+_JOURNAL_S = 0.01
+
+
+class StoreStream:
+    """Puts everything that changes in a data path, in a greenlet.
+
+    writer          puts the objects, and counts them
+    files           the log files of the store, as its rounds say
+    _on_superseded  called once, when another nsqd has taken over the store
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        directory: Path,
+        threadpool: Any,
+        objects: Objects,
+        owner: Owner,
+        files: StoredFiles,
+        waiting: Waiting,
+        on_superseded: Callable[[NsqdError], None],
+    ) -> None:
+        self._broker = broker
+        self._directory = directory
+        self._threadpool = threadpool
+        self._owner = owner
+        self._on_superseded = on_superseded
+        self.files = files
+        self._calls = StoreCalls(objects, threadpool, broker.log)
+        self.writer = RoundWriter(self._calls, owner)
+        self._uploads = FileUploads(broker, objects, owner, self._calls, files)
+        self._timer = RoundTimer(waiting, broker.clock, broker.options.store_interval_ns)
+        self._following: FollowedFeed | None = None
+        self._frames = PieceFrames(broker, self._uploads)
+        self._greenlet: Any = None
+        self._looked_s = 0.0  # at the head
+        self._next_collection_s = 0.0
+
+    def start(self) -> None:
+        self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """End at once. A request that a thread has begun goes on."""
+        self._leave_feed()
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+        self._uploads.stop()
+
+    # ---- what the part asks
+
+    def hurry(self) -> None:
+        """Put what is new at once: nsqd ends."""
+        self._timer.hurry()
+
+    def publishers_wait(self) -> None:
+        """Begin a round soon, since publishers wait for it."""
+        self._timer.publishers_wait()
+
+    @property
+    def outage(self) -> Outage | None:
+        """None while the store takes what is put. An outage begins with the first request that it does not answer."""
+        return self._calls.outage
+
+    @property
+    def has_all(self) -> bool:
+        """True if the store has everything that there is."""
+        following = self._following
+        if following is None or not self._timer.is_idle:
+            return False
+        return not following.feed.since_ns and not self._uploads.has_added
+
+    @property
+    def is_copying(self) -> bool:
+        """True until the first base is stored."""
+        return self._following is None or not self._following.feed.is_following
+
+    def lag(self) -> Lag:
+        """Return how far the store is behind; zeros before the first base begins."""
+        return self._following.lag() if self._following is not None else Lag(0, 0, 0)
+
+    # ---- its greenlet
+
+    def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                following = self._put_base()
+                pause_s = FIRST_PAUSE_S
+                while not self._is_base_ready(following.feed):
+                    self._wait_until_due(following.feed)
+                    self._put_round(following)
+            except NotCovered:
+                continue
+            except (Superseded, BadObject) as error:
+                self._leave_feed()
+                self._on_superseded(error)
+                return
+            except OSError as error:
+                self._broker.log.error("STORE: cannot read what is new - %s; beginning a new base", error)
+            except Exception as error:
+                self._broker.log.exception("STORE: %r; beginning a new base", error)
+            else:
+                continue
+            gevent.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    # ---- when a round begins
+
+    def _wait_until_due(self, feed: Feed) -> None:
+        """Return when a round must begin. Blocks this greenlet."""
+        with self._timer.idling():
+            while True:
+                self._look_at_files(feed)
+                last_round_s = self.writer.last_round_s
+                wait_s = self._timer.wait_s(feed, last_round_s, are_files_new=self._uploads.are_changed)
+                if wait_s <= 0:
+                    return
+                if self._is_look_due():
+                    self._calls.ask(self._owner.look)
+                    self._looked_s = monotonic()
+                    continue
+                self._timer.sleep(wait_s)
+
+    def _is_look_due(self) -> bool:
+        """True if nothing was written for so long that another nsqd may have taken over unnoticed."""
+        return monotonic() - max(self.writer.last_round_s, self._looked_s) >= _LOOK_S
+
+    def _look_at_files(self, feed: Feed) -> None:
+        """Each second, note which files are gone, and put those that are sealed."""
+        if self._timer.is_tick():
+            feed.note_gone_files()
+            self._uploads.start()
+
+    # ---- bases
+
+    def _is_base_ready(self, feed: Feed) -> bool:
+        """True if a base is due, and a greenlet has put the log files for it. Rounds go on in the meantime."""
+        is_behind = is_far_behind(feed.unread().size_bytes)
+        if not is_behind and not self.writer.is_base_due():
+            return False
+        self._uploads.prepare_base()
+        if is_behind:
+            self._uploads.join()
+        return self._uploads.is_ready
+
+    def _put_base(self) -> FollowedFeed:
+        """Put the whole state, from the log files that are in the store. Return the feed that continues it.
+
+        Raises Superseded and OSError.
+        """
+        self._leave_feed()
+        file_bytes = self._uploads.complete_base()
+        changes = self._uploads.take_changes()
+        following = self._follow_new_feed()
+        self.writer.begin_base()
+        covers = self._timer.round_begins()
+        self.writer.put(self._frames_of_base(following.feed), is_base=True)
+        self._end_round(following, covers)
+        self._uploads.are_named(self.files)
+        following.feed.follow()
+        self.writer.end_base(file_bytes)
+        self._uploads.delete(changes.removed)
+        return following
+
+    def _follow_new_feed(self) -> FollowedFeed:
+        """Let a feed begin with what the log files in the store have. Raises OSError."""
+        broker = self._broker
+        topics = [topic for topic in broker.topics.values() if topic.log is not None]
+        offered = self.files.offer(topics, lambda *work: in_thread(self._threadpool, *work))
+        feed = Feed(broker, self._directory, self._threadpool, offered, self._timer.note_change)
+        broker.listen(feed)
+        self._frames = PieceFrames(broker, self._uploads)
+        self._following = FollowedFeed(feed, broker.clock)
+        return self._following
+
+    def _leave_feed(self) -> None:
+        if self._following is not None:
+            self._broker.stop_listening(self._following.feed)
+            self._following.feed.close()
+
+    def _frames_of_base(self, feed: Feed) -> Iterator[bytes]:
+        yield from self._uploads.frames_of_base()
+        yield from self._frames.of(feed.list_files())
+        yield from self._frames.of(self._pieces_of_round(feed))
+
+    # ---- rounds
+
+    def _put_round(self, following: FollowedFeed) -> None:
+        """Put what has changed. Raises Superseded and OSError."""
+        covers = self._timer.round_begins()
+        following.round_begins()
+        changes = self._uploads.take_changes()
+        self.writer.put(self._frames_of_round(following.feed, changes))
+        self._end_round(following, covers)
+        self._uploads.are_named(changes.added)
+        self._uploads.delete(changes.removed)
+        now_s = monotonic()
+        if now_s >= self._next_collection_s:
+            self._next_collection_s = now_s + _COLLECTION_S
+            self._uploads.release()
+            self._calls.call(self._owner.collect)
+
+    def _frames_of_round(self, feed: Feed, changes: FileChanges) -> Iterator[bytes]:
+        yield from changes.frames()
+        yield from self._frames.of(self._pieces_of_round(feed))
+
+    def _pieces_of_round(self, feed: Feed) -> Iterator[Piece]:
+        """Yield a round, with the journals that it lacks: without these, its logs may lack what a channel has finished."""
+        yield from feed.round()
+        for _ in range(_MOST_WAITS):
+            if not feed.lacks_journals:
+                return
+            gevent.sleep(_JOURNAL_S)
+            yield from feed.round()
+
+    def _end_round(self, following: FollowedFeed, covers: int) -> None:
+        """Count the round as stored, and answer the publishers that waited for it."""
+        following.round_is_stored()
+        self._timer.round_is_stored(covers)
