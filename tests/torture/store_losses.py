@@ -23,9 +23,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -34,6 +37,7 @@ from nsqd_py.store import rounds
 from nsqd_py.store.layout import ROUNDS, parse_round_name
 from tests.support.bucket_faults import FaultProxy
 from tests.support.buckets import Bucket, moto
+from tests.support.hostile_machine import SlowDisk, computing, environment
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import mpub, pub
 
@@ -75,6 +79,22 @@ class Figures:
     restored_s: list[float] = field(default_factory=list)
     faults: int = 0
 
+    @classmethod
+    def sum(cls, parts: list[Figures]) -> Figures:
+        """Return what several campaigns have found together."""
+        found = cls()
+        for part in parts:
+            found.acknowledged += part.acknowledged
+            found.kinds.update(part.kinds)
+            found.lost += part.lost
+            found.lost_in_window += part.lost_in_window
+            found.oldest_lost_s = max(found.oldest_lost_s, part.oldest_lost_s)
+            found.woken += part.woken
+            found.two_writers += part.two_writers
+            found.restored_s += part.restored_s
+            found.faults += part.faults
+        return found
+
     def problems(self) -> list[str]:
         return [*self.lost, *self.woken, *self.two_writers]
 
@@ -82,7 +102,7 @@ class Figures:
         slowest_s = max(self.restored_s, default=0.0)
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.items())
         return (
-            f"{kinds}; {self.acknowledged} acknowledged, {self.faults} faults of the store\n"
+            f"{self.kinds.total()} kills: {kinds}; {self.acknowledged} acknowledged, {self.faults} faults of the store\n"
             f"lost: {len(self.lost)} (and {self.lost_in_window} within {WINDOW_S} s, the oldest {self.oldest_lost_s:.2f} s)\n"
             f"woken: {len(self.woken)}; two writers: {len(self.two_writers)}; slowest restoration: {slowest_s:.1f} s"
         )
@@ -312,20 +332,69 @@ def campaign(
         return running.figures
 
 
+class Share(NamedTuple):
+    """The part of a campaign that one process does, with a server of buckets that no other one uses."""
+
+    folder: Path
+    kills: int
+    acks: int
+    seed: int
+    faults: float
+    ends_s: float
+
+    def run(self) -> Figures:
+        self.folder.mkdir()
+        with moto(self.folder) as server:
+            bucket = server.make_bucket()
+            machines = self.folder / "machines"
+            return campaign(machines, bucket, self.kills, self.acks, self.seed, self.faults, self.ends_s)
+
+
+def run_side_by_side(shares: list[Share]) -> list[Figures]:
+    """Run each share in a process, all at once."""
+    with ProcessPoolExecutor(len(shares), mp_context=get_context("spawn")) as processes:
+        return list(processes.map(Share.run, shares))
+
+
+def environment_of(hostile: bool) -> dict[str, str]:
+    """Return the variables with which all processes change threads at every bad moment, if they must."""
+    if not hostile:
+        return {}
+    return environment(0, Path(), shim=None, disk=SlowDisk())
+
+
 @click.command()
-@click.option("--kills", default=200)
+@click.option("--kills", default=200, help="Of all values of --acks and all processes.")
+@click.option("--acks", type=click.IntRange(0, 1), multiple=True, default=(1, 0))
 @click.option("--seed", default=46)
 @click.option("--faults", default=FAULTS, help="Part of all requests that meets a fault.")
 @click.option("--minutes", default=60.0)
-def main(kills: int, seed: int, faults: float, minutes: float) -> None:
+@click.option("--side-by-side", default=1, help="Number of processes that destroy nsqds at once.")
+@click.option("--hostile", is_flag=True, help="A switch interval of 1 us in all processes.")
+@click.option("--burners", default=0, help="Number of processes that compute in the meantime.")
+def main(
+    kills: int,
+    acks: tuple[int, ...],
+    seed: int,
+    faults: float,
+    minutes: float,
+    side_by_side: int,
+    hostile: bool,
+    burners: int,
+) -> None:
     """Destroy nsqds with both values of --store-acks; end with 1 if anything was lost."""
+    os.environ.update(environment_of(hostile))
     failed = False
-    with tempfile.TemporaryDirectory(prefix="store-losses-") as name, moto(Path(name)) as server:
-        for acks in (1, 0):
-            ends_s = time.monotonic() + minutes * 30
-            folder = Path(name) / f"acks{acks}"
-            figures = campaign(folder, server.make_bucket(), kills // 2, acks, seed, faults, ends_s)
-            click.echo(f"--store-acks={acks}: {figures.report()}")
+    with tempfile.TemporaryDirectory(prefix="store-losses-") as name, computing(burners):
+        for setting in acks:
+            ends_s = time.monotonic() + minutes * 60 / len(acks)
+            kills_each = kills // len(acks) // side_by_side
+            shares = [
+                Share(Path(name) / f"acks{setting}-{seed + i}", kills_each, setting, seed + i, faults, ends_s)
+                for i in range(side_by_side)
+            ]
+            figures = Figures.sum(run_side_by_side(shares))
+            click.echo(f"--store-acks={setting}: {figures.report()}")
             for problem in figures.problems()[:20]:
                 click.echo(f"  {problem}")
             failed |= bool(figures.problems())
