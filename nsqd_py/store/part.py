@@ -32,7 +32,7 @@ from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.history import StoreHistory
 from nsqd_py.store.layout import BadObject, Head
 from nsqd_py.store.ownership import CLAIMS_FILE, Claims, Owner, Superseded, claim
-from nsqd_py.store.repairing import StoreCopies
+from nsqd_py.store.repairing import StoreCopy
 from nsqd_py.store.requests import CountedObjects
 from nsqd_py.store.restore import Incomplete, Restoration, catch_up
 from nsqd_py.store.uploading import StoreStream
@@ -179,10 +179,10 @@ class StoreAddition(Addition):
             if topic.log is not None and topic.log.history is not None:
                 yield topic.log.history
 
-    def other_copies(self) -> StoreCopies | None:
+    def other_copies(self) -> list[StoreCopy]:
         if self.stream is None:
-            return None
-        return StoreCopies(self._objects, self._broker.services.threadpool, self.stream.files)
+            return []
+        return [StoreCopy(self._objects, self._broker.services.threadpool, self.stream.files)]
 
 
 class StorePart(Part):
