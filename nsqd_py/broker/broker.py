@@ -6,8 +6,8 @@ import errno
 import os
 import time
 from collections.abc import Callable, Sequence
-from itertools import chain
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

@@ -225,7 +225,9 @@ class StorePart(Part):
             self._is_other_node |= is_other  # a claim that is repeated finds its own head
             self._check_head(head, claims, is_restored=is_restored)
 
-        owner = self._owner = self._claim(objects, claims, check)
+        if claims.is_damaged:
+            self._log.error("STORE: %s is damaged: its checksum is wrong", CLAIMS_FILE)
+        owner = self._owner = self._claim(objects, claims, check, is_restored=is_restored)
         image = owner.image
         assert image is not None
         self._log.info("STORE: %r is this nsqd's, in the epoch %d", objects, owner.epoch)
@@ -249,7 +251,7 @@ class StorePart(Part):
         self._history = StoreHistory(objects, self._files, options)
         self._broker.logs.use_store(self._history)
 
-    def _claim(self, objects: Objects, claims: Claims, check: Any) -> Owner:
+    def _claim(self, objects: Objects, claims: Claims, check: Any, *, is_restored: bool) -> Owner:
         """Claim the store; wait for it for a minute. Raises StartError."""
         ends_s = monotonic() + _PATIENCE_S
         node = own_member(self._directory, self._options).address
@@ -257,7 +259,7 @@ class StorePart(Part):
         while True:
             self.host.notifier.status(f"claiming the store {objects!r}")
             try:
-                return claim(objects, node, claims, check, self._note_damage)
+                return claim(objects, node, claims, check, self._note_damage, is_restoring=is_restored)
             except StoreError as error:
                 if monotonic() >= ends_s:
                     raise StartError(f"the store {objects!r} does not answer: {error}") from error

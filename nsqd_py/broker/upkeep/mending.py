@@ -1,7 +1,7 @@
 """Damage in the logs of a primary: counted, said once for each file, and repaired from another copy if there is one.
 
-Other copies are those of standbys, and the store. Damaged bytes are repaired in the file; a file that is gone, or is another one, is
-written again, with what its open descriptor still has and what the other copy has. A consumer that meets damaged bytes
+Other copies are those of standbys, and the store. Damaged bytes are repaired in the file; a file that is gone, or is another
+one, is written again, with what its open descriptor still has and what the other copy has. A consumer that meets damaged bytes
 waits until they are repaired, or until it is known that no copy has them: then its messages are lost, and counted as lost.
 """
 

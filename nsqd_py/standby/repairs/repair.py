@@ -20,7 +20,6 @@ from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.options import NsqdOptions

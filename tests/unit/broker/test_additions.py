@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from nsqd_py.broker.services import Addition, Replication
 from nsqd_py.broker.upkeep.mending import Filled, Repairs
 from tests.support.broker_life import Life
