@@ -35,6 +35,7 @@ from nsqd_py.store.ownership import CLAIMS_FILE, Claims, Owner, Superseded, clai
 from nsqd_py.store.repairing import StoreCopy
 from nsqd_py.store.requests import CountedObjects
 from nsqd_py.store.restore import Incomplete, Restoration, catch_up
+from nsqd_py.store.scrub import StoreScrub
 from nsqd_py.store.uploading import StoreStream
 
 _PATIENCE_S = 60.0  # how long a start waits for the store
@@ -53,6 +54,7 @@ class StoreAddition(Addition):
 
     damaged_objects  objects that the claim has found damaged, foreign or missing
     damage           a sentence about the first of them
+    stream, scrub    None until they are made
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class StoreAddition(Addition):
         self._damage = damage
         self._alarm = broker.alarms.alarm(self._refuse_overdue)
         self.stream: StoreStream | None = None
+        self.scrub: StoreScrub | None = None
         if options.store_acks:
             broker.sync.add_holder(self._written)
 
@@ -112,6 +115,8 @@ class StoreAddition(Addition):
 
     def close(self) -> None:
         self.refuse_all("nsqd is stopping")
+        if self.scrub is not None:
+            self.scrub.stop()
         if self.stream is not None:
             self.stream.stop()
 
@@ -128,8 +133,10 @@ class StoreAddition(Addition):
 
     def statistics(self) -> dict[str, Any]:
         stream = self.stream
-        if stream is None:
+        scrub = self.scrub
+        if stream is None or scrub is None:
             return {}
+        mended = stream.mended_count
         lag = stream.lag()
         requests = self._objects.requests
         state = COPYING if stream.is_copying else STORING
@@ -158,8 +165,10 @@ class StoreAddition(Addition):
             "requests": requests.by_kind(),
             "requests_today": requests.today(self._broker.services.wall_clock()),
             "errors": requests.errors,
-            "damaged_objects": self.damaged_objects + len(self._missing()),
-            "damage": self._damage,
+            "damaged_objects": self.damaged_objects + len(self._missing()) + mended + scrub.damaged,
+            "repaired_objects": mended + scrub.repaired,
+            "damage": self._damage or scrub.damage or next(iter(self._missing()), ""),
+            "scrub": scrub.statistics(),
             "away_ms": away_ms,
             "error": error,
             "read_error": self._read_error(),
@@ -325,6 +334,9 @@ class StorePart(Part):
         addition.stream = StoreStream(
             broker, self._directory, self._threadpool, objects, owner, self._files, addition, self._superseded
         )
+        addition.scrub = StoreScrub(
+            objects, owner, addition.stream, broker.options.store_scrub_requests, broker.log
+        )
         broker.add(addition)
 
     def start(self) -> None:
@@ -332,6 +344,8 @@ class StorePart(Part):
             self._history.start()
         if self._addition is not None and self._addition.stream is not None:
             self._addition.stream.start()
+            assert self._addition.scrub is not None
+            self._addition.scrub.start()
 
     def _superseded(self, error: NsqdError) -> None:
         """End at once: another nsqd serves these messages."""

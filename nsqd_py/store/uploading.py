@@ -18,7 +18,8 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.diskqueue.files.log_file import parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
 from nsqd_py.feed.pieces import Begin, Commit, Piece, Remove, TopicListing, Write
@@ -104,6 +105,7 @@ class StoreStream:
     last_round      number of the last object that is stored
     last_round_s    when it was, on the monotonic clock; 0 before the first one
     round_count, round_bytes  the objects since the last base, with it
+    mended_count    damaged heads that were written again
     _on_superseded  called once, when another nsqd has taken over the store
     """
 
@@ -119,6 +121,7 @@ class StoreStream:
     last_round_s: float = 0.0
     round_count: int = 0
     round_bytes: int = 0
+    mended_count: int = 0
     _outage: Outage | None = None
     _asked_s: float = 0.0  # when the request began that a round waits for
     _base_bytes: int = 0  # with the files that went up for it
@@ -133,6 +136,8 @@ class StoreStream:
     _is_noted: bool = False
     _is_idle: bool = False
     _is_hurried: bool = False  # nsqd ends
+    _is_base_wanted: bool = False
+    _is_look_wanted: bool = False
     _wake: Event = field(default_factory=Event)
     _added: list[StoredFile] = field(default_factory=list)  # that the next round names
     _removed: list[StoredFile] = field(default_factory=list)
@@ -200,6 +205,42 @@ class StoreStream:
         size_bytes = unread.size_bytes + feed.size_bytes - self._stored.size_bytes
         return Lag(messages, size_bytes, behind_ns // _NS_PER_MS)
 
+    # ---- what the scrub asks
+
+    def files_now(self) -> list[StoredFile]:
+        return list(self.files)
+
+    def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
+        """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
+        topic = self._broker.topics.get(file.topic)
+        log = topic.log if topic is not None else None
+        for each in log.files if log is not None else ():
+            if (each.first_seq, each.salt) == (
+                file.first_seq,
+                file.salt,
+            ) and each.end_offset >= file.size_bytes:
+                assert log is not None
+                return log, each
+        return None
+
+    def replace_file(self, before: StoredFile, file: StoredFile) -> None:
+        """Let the next round name a file that was put again."""
+        if before.name == file.name:
+            return
+        self._use(file)
+        self._added.append(file)
+        self._wake.set()
+
+    def begin_base(self) -> None:
+        """Put a new base soon."""
+        self._is_base_wanted = True
+        self._wake.set()
+
+    def look_soon(self) -> None:
+        """Look at the head soon, and write it again if it is damaged."""
+        self._is_look_wanted = True
+        self._wake.set()
+
     # ---- its greenlet
 
     def _run(self) -> None:
@@ -241,23 +282,32 @@ class StoreStream:
         try:
             while True:
                 self._look_at_files(feed)
+                if self._is_look_wanted:
+                    self._look()
                 wait_s = self._wait_s(feed)
                 if wait_s <= 0:
                     return
                 if self._is_look_due():
-                    self._ask(self._owner.look)
-                    self._looked_s = monotonic()
+                    self._look()
                     continue
                 self._wake.clear()
                 self._wake.wait(min(wait_s, _TICK_S))
         finally:
             self._is_idle = False
 
+    def _look(self) -> None:
+        """Look at the head. Raises Superseded."""
+        self._is_look_wanted = False
+        self._ask(self._owner.look)
+        self._looked_s = monotonic()
+
     def _wait_s(self, feed: Feed) -> float:
         """Return the time until a round must begin, or until the next look at the files."""
         count = self._waiting.count()
         if count:
             return self._gather_until_s - monotonic() if count < self._answered else 0.0
+        if self._is_base_wanted and self._is_ready(self._file_greenlet):
+            return 0.0
         is_new = bool(feed.since_ns or self._added or self._removed)
         if self._is_hurried and is_new:
             return 0.0
@@ -289,7 +339,8 @@ class StoreStream:
         assert feed is not None
         is_far_behind = feed.unread().size_bytes > _MOST_BYTES
         most_bytes = max(_LEAST_BYTES, min(_PART_OF_BASE * self._base_bytes, _MOST_BYTES))
-        if not (self.round_count >= _MOST_ROUNDS or self.round_bytes > most_bytes or is_far_behind):
+        is_due = self.round_count >= _MOST_ROUNDS or self.round_bytes > most_bytes
+        if not (is_due or is_far_behind or self._is_base_wanted):
             return False
         if not self._is_preparing:
             self._join_files()
@@ -303,6 +354,7 @@ class StoreStream:
         """Put the whole state, from the log files that are in the store. Raises Superseded and OSError."""
         self._leave_feed()
         self._join_files()
+        self._is_base_wanted = False
         self._forget_other_logs()
         file_bytes = self._use_prepared()
         self._send_files_up(is_base=True)  # what has come since
@@ -526,7 +578,13 @@ class StoreStream:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
                 self._note_answer()
+                self._log_mended()
                 return
+
+    def _log_mended(self) -> None:
+        while self._owner.mended:
+            self.mended_count += 1
+            self._broker.log.error("STORE: %s", self._owner.mended.popleft())
 
     def _note_outage(self, error: Exception) -> None:
         if self._outage is None:
