@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -268,7 +269,7 @@ class Broker:
 
         source = self.replication.scrub_source()
         if source is None:
-            repair = Repairs.of(addition.other_copies() for addition in self.additions)
+            repair = Repairs(lambda: chain.from_iterable(each.other_copies() for each in self.additions))
             source = self.log_files = LogFiles(self.services, self.topics, self.removed_files, repair)
         self.scrub = Scrub(self.services, source)
         self.scrub.start()

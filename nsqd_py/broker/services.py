@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -116,9 +116,9 @@ class Addition:
         """Return what /stats shows in addition to topics."""
         return {}
 
-    def other_copies(self) -> Any:
-        """Return the copies of the logs that others have, as a `Repair` of `broker.mending`; None if no one may have any."""
-        return None
+    def other_copies(self) -> Iterable[Any]:
+        """Return the copies of the logs that there are now, each a `Copy` of `broker.mending`."""
+        return ()
 
     def close(self) -> None:
         """End, before the topics are closed."""

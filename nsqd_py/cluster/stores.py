@@ -27,7 +27,8 @@ class Store(NamedTuple):
     state              storing, copying or away
     acks               1 if publishers wait until the store has their messages
     last_round_ms_ago  time since it took the last change; None before the first one
-    damaged_objects    objects that were damaged, and were set aside
+    damaged_objects    objects that were damaged, and are not repaired
+    damage             a sentence about one of them
     away_ms            time since which it takes nothing; 0 while it answers
     error              why it takes nothing
     read_error         why channels cannot read on in it, where their messages have left the disk
@@ -44,6 +45,7 @@ class Store(NamedTuple):
     size_bytes: int | None
     requests_today: int | None
     damaged_objects: int
+    damage: str
     away_ms: int
     error: str
     read_error: str
@@ -66,7 +68,8 @@ def read_store(document: Any) -> Store | None:
         objects=number_in(found, "objects"),
         size_bytes=number_in(found, "size_bytes"),
         requests_today=number_in(found, "requests_today"),
-        damaged_objects=number_in(found, "damaged_objects"),
+        damaged_objects=max(0, number_in(found, "damaged_objects") - number_in(found, "repaired_objects")),
+        damage=text_in(found, "damage"),
         away_ms=number_in(found, "away_ms"),
         error=text_in(found, "error"),
         read_error=text_in(found, "read_error"),
@@ -83,6 +86,7 @@ def without_counts(store: Store | None) -> Store | None:
         size_bytes=None,
         requests_today=None,
         error="",  # it may name a topic
+        damage="",
         read_error="unknown" if store.read_error else "",
     )
 
@@ -114,4 +118,5 @@ def troubles(store: Store) -> Iterator[StoreTrouble]:
         found = (
             "a damaged object" if store.damaged_objects == 1 else f"{store.damaged_objects} damaged objects"
         )
-        yield StoreTrouble(DAMAGED, f"found {found} in its store {store.url} when it started")
+        damage = f": {store.damage}" if store.damage else " when it started"
+        yield StoreTrouble(DAMAGED, f"found {found} in its store {store.url}{damage}")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
@@ -18,21 +19,37 @@ from nsqd_py.runtime.logs.daemon_log import JSON
 from nsqd_py.runtime.private_files import locked
 from nsqd_py.server.options import NsqdOptions
 
+if TYPE_CHECKING:
+    from nsqd_py.store.checking import StoreReport
+
 WELL, DAMAGED, BAD_USAGE = range(3)
 INTERRUPTED = 130  # as a shell says of a process that SIGINT ended
 
 
 def check_data(options: NsqdOptions) -> int:
-    """Check the directory, print the report, and return the exit status."""
+    """Check the directory, and the store if there is one; print the report, and return the exit status."""
     directory = Path(options.check_data)
     try:
         with _refusing(directory), locked(directory, is_exclusive=False):
             report, _ = load_directory(directory, _now_ns(directory))
+            store = _check_store(options, directory)
     except DataRefused as error:
         complain(f"nsqd-py: {error}")
         return BAD_USAGE
-    _say(as_json(report) if options.log_format == JSON else "\n".join(as_text(report)))
-    return WELL if report.is_well else DAMAGED
+    if options.log_format == JSON:
+        _say(as_json(report, store.as_json() if store is not None else None))
+    else:
+        _say("\n".join([*as_text(report), *(store.as_text() if store is not None else ())]))
+    return WELL if report.is_well and (store is None or store.is_well) else DAMAGED
+
+
+def _check_store(options: NsqdOptions, directory: Path) -> StoreReport | None:
+    """Check the objects that the store needs; None without --store."""
+    if not options.store:
+        return None
+    from nsqd_py.store.checking import check_store  # only a store needs it
+
+    return check_store(options.store, options.store_endpoint, directory)
 
 
 def export_to_go(options: NsqdOptions) -> int:

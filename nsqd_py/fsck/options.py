@@ -10,7 +10,7 @@ class CheckOptions(Options, title="A stopped data directory"):
 
     check_data: str = string(
         "Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there "
-        "is; with --log-format=json, as JSON. No nsqd may be using the directory.",
+        "is; with --log-format=json, as JSON. No nsqd may be using the directory. With --store, also check the objects there.",
         config_key="",
     )
     export_to_go: str = string(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import orjson
 
@@ -129,9 +130,12 @@ class DirectoryReport:
 # ---- as text and as JSON
 
 
-def as_json(report: DirectoryReport) -> str:
-    """Return the whole report as one JSON object."""
-    return orjson.dumps(asdict(report) | {"is_well": report.is_well}, option=orjson.OPT_INDENT_2).decode()
+def as_json(report: DirectoryReport, store: dict[str, Any] | None = None) -> str:
+    """Return the whole report as one JSON object; `store` is the report on the store."""
+    document = asdict(report) | {"is_well": report.is_well}
+    if store is not None:
+        document["store"] = store
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 
 
 def as_text(report: DirectoryReport) -> Iterator[str]:

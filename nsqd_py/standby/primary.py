@@ -26,7 +26,7 @@ from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.messages import Offer
 from nsqd_py.standby.repairs.fetch_server import FetchServer, NodeState
 from nsqd_py.standby.repairs.give_back import StandbyMemory, has_what_is_lost
-from nsqd_py.standby.repairs.repair import StandbyCopies
+from nsqd_py.standby.repairs.repair import StandbyCopy
 from nsqd_py.standby.role import check_fence
 from nsqd_py.standby.stream import StandbyStream
 
@@ -212,8 +212,8 @@ class Standbys(Replication):
             if is_first and stream.is_following:
                 self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
 
-    def other_copies(self) -> StandbyCopies:
-        return StandbyCopies(self._broker.options, self._threadpool, lambda: list(self._copies))
+    def other_copies(self) -> list[StandbyCopy]:
+        return [StandbyCopy(self._broker.options, self._threadpool, address) for address in self._copies]
 
     def detach(self, client: Stream) -> None:
         self._door.forget(client)

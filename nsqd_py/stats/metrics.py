@@ -148,8 +148,18 @@ STORE = (
     counter("nsqd_store_errors", "Requests that the store did not answer, or refused.", itemgetter("errors")),
     counter(
         "nsqd_store_damaged_objects",
-        "Objects of the store that were damaged, and were set aside.",
+        "Objects of the store that were damaged or missing.",
         itemgetter("damaged_objects"),
+    ),
+    counter(
+        "nsqd_store_repaired_objects",
+        "Of the damaged objects of the store, those that were repaired, or are not needed any more.",
+        itemgetter("repaired_objects"),
+    ),
+    gauge(
+        "nsqd_store_last_scrub_timestamp_seconds",
+        "End of the last complete check of the store's objects, in seconds since the Unix epoch; 0 before the first one.",
+        lambda store: store["scrub"]["last_pass"] or 0,
     ),
 )
 STORE_REQUESTS = counter(

@@ -12,6 +12,8 @@ uploading  the room that puts bases, rounds and log files into the store
 files      the log files that are in the store, and those that must go up
 history    nsqd's logs go on in the store where its disk ends
 restore    writes what the store has into a data path
+checking   checks the objects of a store, for the scrub and --check-data
+scrub      reads the objects again and again, and has damaged ones repaired
 repairing  repairs nsqd's log files with what the store has
 backup     --backup-to and --restore-from: a backup is a store that is written once
 requests   counts the requests of a day

@@ -139,10 +139,12 @@ class _Log:
     """The stored files of one log, by first sequence number.
 
     log      None until nsqd's own log is known
+    topic    None until it was asked what must go up or stay
     seen     the files of nsqd's log when it was last asked which must go up, and their number
     """
 
     log: TopicLog | None = None
+    topic: Topic | None = None
     files: dict[int, StoredFile] = field(default_factory=dict)
     seen: tuple[list[LogFile], int] | None = None
     _readable: list[StoredFile] | None = None
@@ -171,10 +173,21 @@ class _Log:
         return next((file for file in files if file.path.name == name), None)
 
     def is_covered(self, file: LogFile, sealed: SeqRanges) -> bool:
-        """True if compaction has made the file of messages that the store has in sealed files."""
+        """True if compaction has made the file of messages that the store has in sealed files.
+
+        The store may have released some of these files, which no channel needed: their messages are not missing.
+        """
         stored = self.files.get(file.first_seq)
         is_stored = stored is not None and stored.salt == file.salt
-        return not (file.is_whole or is_stored) and sealed.covers(file.first_seq, file.end_seq)
+        if file.is_whole or is_stored:
+            return False
+        gaps = list(sealed.gaps(file.first_seq, file.end_seq))
+        if gaps == [(file.first_seq, file.end_seq)]:
+            return False
+        return not any(self._is_needed(low, high) for low, high in gaps)
+
+    def _is_needed(self, low: int, high: int) -> bool:
+        return self.topic is None or self.topic.is_needed(low, high)
 
     def merged_into(self, file: LogFile) -> list[StoredFile]:
         """Return the stored files whose messages are in this one of nsqd: the older versions, and those merged into it."""
@@ -249,6 +262,7 @@ class StoredFiles:
         mine = self._logs.get(topic.name)
         if topic.log is None or mine is None or mine.log is not topic.log:
             return []
+        mine.topic = topic
         sealed = mine.sealed()
         found: list[StoredFile] = []
         for file in topic.log.files:
@@ -338,6 +352,7 @@ class StoredFiles:
         mine = self._logs.setdefault(topic.name, _Log(log))
         if mine.log is not log:  # a round must say first that those of the log before are gone
             return
+        mine.topic = topic
         files = list(log.files)
         is_seen = mine.seen is not None and mine.seen[0] is log.files and mine.seen[1] == len(files)
         if is_seen and not is_base:
@@ -409,6 +424,7 @@ class StoredFiles:
             mine = self._logs.get(topic.name)
             if log is None or mine is None or mine.log is not log:
                 continue
+            mine.topic = topic
             sealed = mine.sealed()
             ends = [(file, mine.end_of(file, sealed)) for file in log.files]
             files: dict[str, OfferedFile] = {}

@@ -14,6 +14,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from google_crc32c import extend
+
 from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
@@ -29,11 +31,17 @@ WRITER_BYTES = 8
 
 _ROUND_NAME = re.compile(rf"{ROUNDS}/(?P<number>[0-9a-f]{{16}})")
 _FILE_EPOCH = re.compile(r"-(?P<epoch>\d+)\.log$")
+_CHECKSUM = "crc32c"
+_WRONG = "its checksum is wrong"
 _WRITER = re.compile(rf"[0-9a-f]{{{2 * WRITER_BYTES}}}")
 
 
 class BadObject(NsqdError):
     """An object is damaged, foreign, or not the one that must be there; the text names it."""
+
+
+class LaterVersion(BadObject):
+    """A later version of nsqd-py has written the object."""
 
 
 # ---- rounds
@@ -71,6 +79,9 @@ class Head:
     node    its address, for people
     base    number of the first round of the newest complete base; 0 before the first one
     closed  True if that process has stopped, and has written everything that it had
+    member  random id of its data path; "" if it is not known
+
+    The JSON has a checksum too. A head without one is valid: an operator may have written it.
     """
 
     store: str
@@ -79,6 +90,7 @@ class Head:
     node: str
     base: int = 0
     closed: bool = False
+    member: str = ""
 
     @property
     def is_backup(self) -> bool:
@@ -86,21 +98,32 @@ class Head:
         return self.epoch == 1 and self.base == 1 and self.closed
 
     def encode(self) -> bytes:
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode() + b"\n"
+        fields = {"format": FORMAT, **asdict(self)}
+        return json.dumps({**fields, _CHECKSUM: _checksum_of(fields)}, indent=1).encode() + b"\n"
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
-        """Raises BadObject."""
+        """Raises BadObject, and LaterVersion for an undamaged head of a later version."""
         try:
             fields = load_member_json(data)
+            checksum = fields.pop(_CHECKSUM, None)
+            is_right = checksum in (None, _checksum_of(fields))
             if fields.pop("format") != FORMAT:
-                raise BadObject(f"{HEAD_NAME} was written by a later version of nsqd-py")
+                text = f"{HEAD_NAME} was written by a later version of nsqd-py"
+                raise LaterVersion(text) if is_right else BadObject(f"{text}, or is damaged: {_WRONG}")
             head = decode_fields(cls, fields)
         except BAD_CONTENT as error:
             raise BadObject(f"{HEAD_NAME} is damaged or foreign: {describe(error)}") from error
         if not _WRITER.fullmatch(head.writer) or not head.epoch:
             raise BadObject(f"{HEAD_NAME} is damaged: it names no writer")
+        if not is_right:
+            raise BadObject(f"{HEAD_NAME} is damaged: {_WRONG}")
         return head
+
+
+def _checksum_of(fields: dict[str, Any]) -> str:
+    """Return the crc32c of these fields as JSON without blanks."""
+    return f"{extend(0, json.dumps(fields, separators=(',', ':')).encode()):08x}"
 
 
 # ---- log files

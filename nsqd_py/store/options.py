@@ -54,6 +54,12 @@ class StoreOptions(Options, title="Store"):
         "Maximum time that a publisher waits for --store-acks; then it gets an error.",
         check=positive,
     )
+    store_scrub_requests: int = setting(
+        INT,
+        10_000,
+        "Maximum number of requests a day with which nsqd checks the objects of the store again and again; 0 turns that off.",
+        check=not_negative,
+    )
     store_retention_time_ns: ByTopic[int] = setting(
         by_topic(DURATION, 0),
         ByTopic(0),

@@ -27,7 +27,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.broker.state_files import read_checked, write_checked
+from nsqd_py.broker.state_files import data_path_id, read_checked, write_checked
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.image import OnDamage, StoreImage, read_head, read_rounds, take_round
@@ -38,6 +38,7 @@ from nsqd_py.store.layout import (
     WRITER_BYTES,
     BadObject,
     Head,
+    LaterVersion,
     aside_name,
     parse_file_epoch,
     parse_round_name,
@@ -62,6 +63,8 @@ CLAIMS_FILE = "nsqd.store"
 KEEP_NS = 3600 * 1_000_000_000
 # No store loses that many rounds in a row, and keeps those behind them.
 _FAR = 100_000
+# A damaged head may have been moved further than the rounds say.
+_SKIPPED_EPOCHS = 1000
 
 
 class Superseded(NsqdError):
@@ -94,8 +97,20 @@ class Claims:
         if saved is not None:
             self.store, self.writers = saved
 
+    @property
+    def is_damaged(self) -> bool:
+        """True if the file is there, and damaged."""
+        return not self.store and (self.directory / CLAIMS_FILE).exists()
+
+    @property
+    def member(self) -> str:
+        """The random id of the data path."""
+        return data_path_id(self.directory)
+
     def is_mine(self, head: Head) -> bool:
-        """True if the last claim of the store was made for this data path."""
+        """True if the last claim of the store was made for this data path; if the file is damaged, the head knows it."""
+        if self.is_damaged:
+            return bool(head.member) and head.member == self.member
         return head.store == self.store and head.writer in self.writers
 
     def add(self, store: str, writer: str) -> None:
@@ -128,17 +143,22 @@ def claim(
     check: Callable[[Head | None], None],
     on_damage: OnDamage | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
+    *,
+    is_restoring: bool = False,
 ) -> Owner:
     """Make this process the owner of a store, and read its state. Blocks.
 
     node       address of this nsqd, for people
     check      raises an error of the caller's if this nsqd may not claim a store with this head; None if there is no store
     on_damage  called with each damaged round, which is then copied aside and left out; None raises the error
+    is_restoring  the state may be another nsqd's: if the head is damaged, it is written again from the rounds
 
     Raises StoreError, after which the whole call may be repeated, StoreRefused, Superseded, BadObject, OSError, and what
     `check` raises.
     """
     writer = os.urandom(WRITER_BYTES).hex()
+    if on_damage is not None:
+        _write_head_again(objects, writer, claims, on_damage, is_restoring=is_restoring)
     _check_has_head(objects)
     _try_conditions(objects, writer)
     head, version = _claim_head(objects, writer, node, claims, check)
@@ -159,6 +179,78 @@ def _check_has_head(objects: Objects) -> None:
             f"{HEAD_NAME} is missing in {objects!r}, which has {listed.name}: it was deleted. Nothing was changed; "
             'docs/store.md says how to go on ("When head.json is missing")'
         )
+
+
+def _write_head_again(
+    objects: Objects, writer: str, claims: Claims, on_damage: OnDamage, *, is_restoring: bool
+) -> None:
+    """Write a damaged head again from the newest round, if its writer is of this data path, or for a restore.
+
+    An nsqd that has moved the head later, and has no takeover yet, finds that the head does not name it. Raises BadObject if
+    the head cannot be written.
+    """
+    try:
+        data, version = objects.get(HEAD_NAME)
+        Head.decode(data)
+    except Missing:
+        return
+    except LaterVersion:
+        raise
+    except BadObject as error:
+        damage = error
+    else:
+        return
+    rounds = _Rounds(objects)
+    newest = rounds.newest()
+    if newest is None or rounds.is_backup(newest):
+        raise damage
+    if not (newest.writer in claims.writers or is_restoring):
+        raise BadObject(
+            f"{damage}; the nsqd that has written the store writes it again, or one with --restore-from and an empty data path"
+        )
+    store = claims.store or os.urandom(WRITER_BYTES).hex()
+    head = Head(store, newest.epoch + _SKIPPED_EPOCHS, newest.writer, "unknown", rounds.newest_base(newest))
+    with suppress(Exists):
+        objects.create(aside_name(HEAD_NAME, writer), data)
+    try:
+        objects.swap(HEAD_NAME, head.encode(), version)
+    except Changed as error:
+        raise StoreError(f"{HEAD_NAME} has changed: {error}") from error
+    on_damage(BadObject(f"{damage}; set aside, and written again from the rounds"))
+
+
+class _Rounds:
+    """The rounds of a store whose head is damaged. Methods raise StoreError and StoreRefused."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._numbers = sorted(parse_round_name(listed.name) or 0 for listed in objects.list(ROUNDS))
+
+    def newest(self) -> RoundObject | None:
+        """Return the last round that is valid."""
+        return next((found for number in reversed(self._numbers) if (found := self._round(number))), None)
+
+    def newest_base(self, newest: RoundObject) -> int:
+        """Return the number of the last round up to `newest` that begins a base; 0 if there is none."""
+        below = [number for number in self._numbers if number <= newest.number]
+        return next((number for number in reversed(below) if _is_base(self._objects, number)), 0)
+
+    def is_backup(self, newest: RoundObject) -> bool:
+        """True if the store was written at once: others begin with a takeover."""
+        return newest.epoch == 1 and _is_base(self._objects, 1)
+
+    def _round(self, number: int) -> RoundObject | None:
+        with suppress(Missing, BadObject):
+            data, _ = self._objects.get(round_name(number))
+            return decode(number, data)
+        return None
+
+
+def _is_base(objects: Objects, number: int) -> bool:
+    try:
+        return begins_base(objects.get_range(round_name(number), 0, HEADER_BYTES))
+    except Missing:
+        return False
 
 
 def _try_conditions(objects: Objects, writer: str) -> None:
@@ -192,9 +284,11 @@ def _claim_head(
             return before, version
         check(before)
         if before is None:
-            head = Head(claims.store or os.urandom(WRITER_BYTES).hex(), 1, writer, node)
+            store = claims.store or os.urandom(WRITER_BYTES).hex()
+            head = Head(store, 1, writer, node, member=claims.member)
         else:
-            head = replace(before, epoch=before.epoch + 1, writer=writer, node=node, closed=False)
+            epoch = before.epoch + 1
+            head = replace(before, epoch=epoch, writer=writer, node=node, closed=False, member=claims.member)
         claims.add(head.store, writer)
         with suppress(Changed):
             return head, objects.swap(HEAD_NAME, head.encode(), version)
@@ -228,17 +322,11 @@ class _Takeover:
         """Read from the last base that is complete, since the one of the head is damaged: its rounds stay for an hour."""
         latest = self.image
         for number in reversed([number for number in self._listed() if number < self.head.base]):
-            if self._is_base(number):
+            if _is_base(self.objects, number):
                 self._read_from(number)
                 if self.image.base:
                     return
         self.image = latest
-
-    def _is_base(self, number: int) -> bool:
-        try:
-            return begins_base(self.objects.get_range(round_name(number), 0, HEADER_BYTES))
-        except Missing:
-            return False
 
     def _listed(self) -> list[int]:
         """Return the numbers in the list of rounds, which may lag, in order."""
@@ -362,6 +450,7 @@ class Owner:
     head         as this writer has moved it
     image        the state when it made its claim; the caller may drop it
     next_number  of the next round
+    mended       what was said of damaged heads that this writer has replaced
     """
 
     def __init__(
@@ -370,6 +459,7 @@ class Owner:
         self.head = head
         self.image: StoreImage | None = image
         self.next_number = image.next_number
+        self.mended: deque[str] = deque(maxlen=10)
         self._objects = objects
         self._version = version
         self._clock = clock
@@ -407,12 +497,11 @@ class Owner:
         _check_head(self._objects, self.writer)
 
     def look(self) -> None:
-        """Raise Superseded as `check` does; StoreError if the head was deleted: this writer goes on when it is back."""
-        head = read_head(self._objects)
-        if head is None:
-            raise self._missing_head()
-        if head.writer != self.writer:
-            raise Superseded(self._objects, head)
+        """Raise Superseded as `check` does; StoreError if the head was deleted: this writer goes on when it is back.
+
+        A damaged head is written again.
+        """
+        self._read_own_head()
 
     def _missing_head(self) -> StoreError:
         content = " ".join(self.head.encode().decode().split())
@@ -474,16 +563,42 @@ class Owner:
 
     def _read_head(self, wanted: Head, error: NsqdError) -> None:
         """Find out whether the head was moved, since the answer was lost. Raises StoreError if it was not."""
+        found, self._version = self._read_own_head()
+        if found != wanted:
+            raise StoreError(f"{HEAD_NAME} could not be moved: {error}") from error
+
+    def _read_own_head(self) -> tuple[Head, Version]:
+        """Return the head and its version. Raises as `look` does."""
         try:
             data, version = self._objects.get(HEAD_NAME)
         except Missing:
-            raise self._missing_head() from error
-        found = Head.decode(data)
+            raise self._missing_head() from None
+        try:
+            found = Head.decode(data)
+        except LaterVersion:
+            raise
+        except BadObject as error:
+            self._write_head_again(data, version, error)
+            return self.head, self._version
         if found.writer != self.writer:
-            raise Superseded(self._objects, found) from error
-        self._version = version
-        if found != wanted:
-            raise StoreError(f"{HEAD_NAME} could not be moved: {error}") from error
+            raise Superseded(self._objects, found)
+        return found, version
+
+    def _write_head_again(self, data: bytes, version: Version, damage: BadObject) -> None:
+        """Replace a damaged head. Raises BadObject if a later writer has added a round: then the head was its own."""
+        name = round_name(self.next_number)
+        with suppress(Missing):
+            following, _ = self._objects.get(name)
+            found = decode(self.next_number, following)
+            if found.writer != self.writer:
+                raise BadObject(f"{damage}, and {name} is another writer's")
+        with suppress(Exists):
+            self._objects.create(aside_name(HEAD_NAME, self.writer), data)
+        try:
+            self._version = self._objects.swap(HEAD_NAME, self.head.encode(), version)
+        except Changed as error:
+            raise StoreError(f"{HEAD_NAME} has changed: {error}") from error
+        self.mended.append(f"{damage}; set aside, and written again")
 
     # ---- what is not needed any more
 

@@ -32,9 +32,10 @@ from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.history import StoreHistory
 from nsqd_py.store.layout import BadObject, Head
 from nsqd_py.store.ownership import CLAIMS_FILE, Claims, Owner, Superseded, claim
-from nsqd_py.store.repairing import StoreCopies
+from nsqd_py.store.repairing import StoreCopy
 from nsqd_py.store.requests import CountedObjects
 from nsqd_py.store.restore import Incomplete, Restoration, catch_up
+from nsqd_py.store.scrub import StoreScrub
 from nsqd_py.store.uploading.stream import StoreStream
 
 _PATIENCE_S = 60.0  # how long a start waits for the store
@@ -53,6 +54,7 @@ class StoreAddition(Addition):
 
     damaged_objects  objects that the claim has found damaged, foreign or missing
     damage           a sentence about the first of them
+    stream, scrub    None until they are made
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class StoreAddition(Addition):
         self._damage = damage
         self._alarm = broker.alarms.alarm(self._refuse_overdue)
         self.stream: StoreStream | None = None
+        self.scrub: StoreScrub | None = None
         if options.store_acks:
             broker.sync.add_holder(self._written)
 
@@ -112,6 +115,8 @@ class StoreAddition(Addition):
 
     def close(self) -> None:
         self.refuse_all("nsqd is stopping")
+        if self.scrub is not None:
+            self.scrub.stop()
         if self.stream is not None:
             self.stream.stop()
 
@@ -128,8 +133,10 @@ class StoreAddition(Addition):
 
     def statistics(self) -> dict[str, Any]:
         stream = self.stream
-        if stream is None:
+        scrub = self.scrub
+        if stream is None or scrub is None:
             return {}
+        mended = stream.mended_count
         lag = stream.lag()
         requests = self._objects.requests
         state = COPYING if stream.is_copying else STORING
@@ -158,8 +165,10 @@ class StoreAddition(Addition):
             "requests": requests.by_kind(),
             "requests_today": requests.today(self._broker.services.wall_clock()),
             "errors": requests.errors,
-            "damaged_objects": self.damaged_objects + len(self._missing()),
-            "damage": self._damage,
+            "damaged_objects": self.damaged_objects + len(self._missing()) + mended + scrub.damaged,
+            "repaired_objects": mended + scrub.repaired,
+            "damage": self._damage or scrub.damage or next(iter(self._missing()), ""),
+            "scrub": scrub.statistics(),
             "away_ms": away_ms,
             "error": error,
             "read_error": self._read_error(),
@@ -179,10 +188,10 @@ class StoreAddition(Addition):
             if topic.log is not None and topic.log.history is not None:
                 yield topic.log.history
 
-    def other_copies(self) -> StoreCopies | None:
+    def other_copies(self) -> list[StoreCopy]:
         if self.stream is None:
-            return None
-        return StoreCopies(self._objects, self._broker.services.threadpool, self.stream.files)
+            return []
+        return [StoreCopy(self._objects, self._broker.services.threadpool, self.stream.files)]
 
 
 class StorePart(Part):
@@ -225,7 +234,9 @@ class StorePart(Part):
             self._is_other_node |= is_other  # a claim that is repeated finds its own head
             self._check_head(head, claims, is_restored=is_restored)
 
-        owner = self._owner = self._claim(objects, claims, check)
+        if claims.is_damaged:
+            self._log.error("STORE: %s is damaged: its checksum is wrong", CLAIMS_FILE)
+        owner = self._owner = self._claim(objects, claims, check, is_restored=is_restored)
         image = owner.image
         assert image is not None
         self._log.info("STORE: %r is this nsqd's, in the epoch %d", objects, owner.epoch)
@@ -249,7 +260,7 @@ class StorePart(Part):
         self._history = StoreHistory(objects, self._files, options)
         self._broker.logs.use_store(self._history)
 
-    def _claim(self, objects: Objects, claims: Claims, check: Any) -> Owner:
+    def _claim(self, objects: Objects, claims: Claims, check: Any, *, is_restored: bool) -> Owner:
         """Claim the store; wait for it for a minute. Raises StartError."""
         ends_s = monotonic() + _PATIENCE_S
         node = own_member(self._directory, self._options).address
@@ -257,7 +268,7 @@ class StorePart(Part):
         while True:
             self.host.notifier.status(f"claiming the store {objects!r}")
             try:
-                return claim(objects, node, claims, check, self._note_damage)
+                return claim(objects, node, claims, check, self._note_damage, is_restoring=is_restored)
             except StoreError as error:
                 if monotonic() >= ends_s:
                     raise StartError(f"the store {objects!r} does not answer: {error}") from error
@@ -323,6 +334,9 @@ class StorePart(Part):
         addition.stream = StoreStream(
             broker, self._directory, self._threadpool, objects, owner, self._files, addition, self._superseded
         )
+        addition.scrub = StoreScrub(
+            objects, owner, addition.stream, broker.options.store_scrub_requests, broker.log
+        )
         broker.add(addition)
 
     def start(self) -> None:
@@ -330,6 +344,8 @@ class StorePart(Part):
             self._history.start()
         if self._addition is not None and self._addition.stream is not None:
             self._addition.stream.start()
+            assert self._addition.scrub is not None
+            self._addition.scrub.start()
 
     def _superseded(self, error: NsqdError) -> None:
         """End at once: another nsqd serves these messages."""

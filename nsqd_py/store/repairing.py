@@ -16,16 +16,15 @@ from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import LogSource, StoreReader
 
 
-class StoreCopies:
-    """The store as another copy of the logs: a `Repair` of `broker.mending`."""
+class StoreCopy:
+    """The store as another copy of the logs: a `Copy` of `broker.mending`."""
+
+    name = "the store"
 
     def __init__(self, objects: Objects, threadpool: Any, files: StoredFiles) -> None:
         self._objects = objects
         self._threadpool = threadpool
         self._files = files
-
-    def is_possible(self) -> bool:
-        return True
 
     def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
         topic, _ = parse_log_file_name(file.path.name) or ("", 0)

@@ -24,7 +24,8 @@ DELTA_LOG = "_delta_log"
 POINTERS = "_nsq_tables"
 # The files of nsqd in its data path that are not of one topic.
 STATE_FILES = tuple(
-    f"nsqd.{name}" for name in ("dat", "stop", "clock", "epochs", "standby", "member", "standbys", "backup")
+    f"nsqd.{name}"
+    for name in ("dat", "stop", "clock", "epochs", "standby", "member", "standbys", "backup", "store")
 )
 # What both nsqds and nsq-to-file keep next to files with messages.
 _COMPANIONS = (".bad", ".crc", ".cursor", ".damaged", ".dat", ".gone", ".moving", ".pid", ".spare", ".tmp")

@@ -1,7 +1,7 @@
 """Damage in the logs of a primary: counted, said once for each file, and repaired from another copy if there is one.
 
-Another copy is that of a standby. Damaged bytes are repaired in the file; a file that is gone, or is another one, is
-written again, with what its open descriptor still has and what the other copy has. A consumer that meets damaged bytes
+Other copies are those of standbys, and the store. Damaged bytes are repaired in the file; a file that is gone, or is another
+one, is written again, with what its open descriptor still has and what the other copy has. A consumer that meets damaged bytes
 waits until they are repaired, or until it is known that no copy has them: then its messages are lost, and counted as lost.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gevent
 
@@ -36,48 +36,60 @@ _TRY_AGAIN_S = 600.0
 _HEADER = (0, FILE_HEADER_BYTES)
 
 
-class Repair(Protocol):
-    """Another copy of the logs."""
+class Copy(Protocol):
+    """Another copy of the logs.
 
-    def is_possible(self) -> bool:
-        """True if there is another copy now."""
+    name  for people: "a standby", "the store"
+    """
+
+    @property
+    def name(self) -> str: ...
 
     def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
-        """Repair these ranges of a log file, or of its new version at `path`. Return those that no copy has.
+        """Repair these ranges of a log file, or of its new version at `path`. Return those that this copy does not have.
 
-        Blocks this greenlet. Raises OSError and NsqdError if no copy could be asked.
+        Blocks this greenlet. Raises OSError and NsqdError if the copy could not be asked.
         """
 
 
-class Repairs:
-    """Several other copies, which are asked one after the other."""
+class Filled(NamedTuple):
+    """The result of a repair.
 
-    def __init__(self, copies: Sequence[Repair]) -> None:
+    left    the ranges that are not repaired
+    reason  why not; "" if no copy has them
+    names   of the copies that had something
+    """
+
+    left: list[Range]
+    reason: str = ""
+    names: Sequence[str] = ()
+
+
+class Repairs:
+    """All other copies of the logs, which are asked one after the other. `copies` returns those that there are now."""
+
+    def __init__(self, copies: Callable[[], Iterable[Copy]]) -> None:
         self._copies = copies
 
-    @classmethod
-    def of(cls, copies: Iterable[Repair | None]) -> Repairs | None:
-        """Return those that exist; None if there are none."""
-        existing = [copy for copy in copies if copy is not None]
-        return cls(existing) if existing else None
-
     def is_possible(self) -> bool:
-        return any(copy.is_possible() for copy in self._copies)
+        """True if there is another copy now."""
+        return any(True for _ in self._copies())
 
-    def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
-        failure: Exception | None = None
-        for copy in self._copies:
-            if not copy.is_possible():
-                continue
+    def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> Filled:
+        """Repair these ranges of a log file, or of its new version at `path`. Blocks this greenlet."""
+        reason = "" if self.is_possible() else "there is no other copy now"
+        names: dict[str, None] = {}
+        for copy in list(self._copies()):
+            before = ranges
             try:
                 ranges = copy.fill(log, path, file, ranges)
             except (OSError, NsqdError) as error:
-                failure = error
+                reason = str(error)
+            if ranges != before:
+                names[copy.name] = None
             if not ranges:
-                return []
-        if failure is not None:
-            raise failure
-        return ranges
+                return Filled([], "", list(names))
+        return Filled(ranges, reason, list(names))
 
 
 _Key = tuple[Topic, LogFile]
@@ -87,7 +99,7 @@ _Key = tuple[Topic, LogFile]
 class LogFiles:
     """The log files of a primary, for its scrub and its consumers.
 
-    repair          another copy, if there may be one
+    repair          other copies, if there may be some
     damaged_bytes   found since the start
     repaired_bytes  of these
     """
@@ -95,7 +107,7 @@ class LogFiles:
     _services: BrokerServices
     _topics: Mapping[str, Topic]
     _removed_files: RemovedFiles
-    repair: Repair | None = None
+    repair: Repairs | None = None
     damaged_bytes: int = 0
     repaired_bytes: int = 0
     _waiting: dict[_Key, list[Range]] = field(default_factory=dict)  # what must be repaired
@@ -240,7 +252,7 @@ class LogFiles:
             file.write_header()  # here: in a thread, the name might be that of another log by then
             in_thread(self._services.threadpool, _sync, file.path)
             others = ranges[1:]
-        left, reason = self._fill(log, file.path, file, others) if others else ([], "")
+        left, reason, names = self._fill(log, file.path, file, others) if others else Filled([])
         for start, end in ranges:
             inside = [each for each in left if start <= each[0] < end]
             self.repaired_bytes += log.damage.repaired(file, start, end, inside)
@@ -252,9 +264,9 @@ class LogFiles:
         log.chunks.forget()
         if others and left != ranges:
             self._bring_back(topic, file, others)
-        text = "all are repaired from a standby" if others else "it is repaired"
+        text = f"all are repaired from {' and '.join(names)}" if others else "it is repaired"
         if left:
-            text = f"{count_of(left)} of them are not repaired: {reason or 'no standby has them'}"
+            text = f"{count_of(left)} of them are not repaired: {reason or 'no other copy has them'}"
         text = f"{damage_text(ranges)}; {text}"
         if not left or self._reported.get(file) != text:
             self._services.log.error("SCRUB: %s: %s", file.path.name, text)
@@ -275,14 +287,10 @@ class LogFiles:
                 "TOPIC(%s): %d messages that were lost are repaired, and are delivered", topic.name, count
             )
 
-    def _fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> tuple[list[Range], str]:
-        """Return the ranges that are not repaired, and why not, unless the reason is that no copy has them."""
-        if self.repair is None or not self.repair.is_possible():
-            return ranges, "there is no standby now"
-        try:
-            return self.repair.fill(log, path, file, ranges), ""
-        except (OSError, NsqdError) as error:
-            return ranges, str(error)
+    def _fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> Filled:
+        if self.repair is None:
+            return Filled(ranges, "there is no other copy now")
+        return self.repair.fill(log, path, file, ranges)
 
     def _complete(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         """Complete a file that was cut, or write it again if it is gone or another one."""
@@ -339,7 +347,7 @@ class LogFiles:
         temporary, descriptor = made[0]
         try:
             ranges = self._ranges_of(damage_in, temporary, file.salt, file.end_offset)
-            left, reason = self._fill(log, temporary, file, ranges) if ranges else ([], "")
+            left, reason, _ = self._fill(log, temporary, file, ranges) if ranges else Filled([])
             self._note((topic, file), ranges)
             if reason:  # else no copy has the rest, and some of it is better than nothing
                 raise OSError(errno.EIO, f"{count_of(left)} bytes are missing: {reason}")

@@ -20,7 +20,6 @@ from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.options import NsqdOptions
@@ -29,30 +28,19 @@ from nsqd_py.standby.repairs.fetch import FetchFailed, FetchLink, RemoteFile, is
 _MOST_BYTES = 1024 * 1024
 
 
-class StandbyCopies:
-    """The copies of a primary's standbys, as its `Repair`. `addresses` returns where the standbys can be asked."""
+class StandbyCopy:
+    """The copy of a primary's standby, which can be asked at `address`: a `Copy` of `broker.mending`."""
 
-    def __init__(self, options: NsqdOptions, threadpool: Any, addresses: Callable[[], list[str]]) -> None:
+    name = "a standby"
+
+    def __init__(self, options: NsqdOptions, threadpool: Any, address: str) -> None:
         self._options = options
         self._threadpool = threadpool
-        self._addresses = addresses
-
-    def is_possible(self) -> bool:
-        return bool(self._addresses())
+        self._address = address
 
     def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
         target = RepairedFile(self._threadpool, path, file.path.name, file.salt)
-        failure: Exception | None = None
-        for address in self._addresses():
-            try:
-                ranges = repair_ranges(self._options, address, log.epochs, target, ranges)
-            except (OSError, NsqdError) as error:
-                failure = error
-            if not ranges:
-                return []
-        if failure is not None:
-            raise failure
-        return ranges
+        return repair_ranges(self._options, self._address, log.epochs, target, ranges)
 
 
 def repair_ranges(

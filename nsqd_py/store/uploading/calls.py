@@ -11,6 +11,7 @@ import gevent
 from nsqd_py.objects.calls import Objects, StoreError, StoreRefused
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.store.ownership import Owner
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -26,10 +27,15 @@ class Outage(NamedTuple):
 
 
 class StoreCalls:
-    """Calls the store in threads, for as long as it takes."""
+    """Calls the store in threads, for as long as it takes.
 
-    def __init__(self, objects: Objects, threadpool: Any, log: Log) -> None:
+    mended_count  damaged heads that the owner has written again
+    """
+
+    def __init__(self, objects: Objects, owner: Owner, threadpool: Any, log: Log) -> None:
         self._objects = objects
+        self._owner = owner
+        self.mended_count = 0
         self._threadpool = threadpool
         self._log = log
         self._outage: Outage | None = None
@@ -63,7 +69,13 @@ class StoreCalls:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
                 self._note_answer()
+                self._log_mended()
                 return
+
+    def _log_mended(self) -> None:
+        while self._owner.mended:
+            self.mended_count += 1
+            self._log.error("STORE: %s", self._owner.mended.popleft())
 
     def _note_outage(self, error: Exception) -> None:
         if self._outage is None:

@@ -10,13 +10,15 @@ from typing import Any
 import gevent
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
 from nsqd_py.feed.pieces import Piece
 from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.store.files import StoredFiles
-from nsqd_py.store.layout import BadObject
+from nsqd_py.store.layout import BadObject, StoredFile
 from nsqd_py.store.ownership import Owner, Superseded
 from nsqd_py.store.uploading.calls import FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, StoreCalls
 from nsqd_py.store.uploading.frames import NotCovered, PieceFrames
@@ -58,7 +60,7 @@ class StoreStream:
         self._owner = owner
         self._on_superseded = on_superseded
         self.files = files
-        self._calls = StoreCalls(objects, threadpool, broker.log)
+        self._calls = StoreCalls(objects, owner, threadpool, broker.log)
         self.writer = RoundWriter(self._calls, owner)
         self._uploads = FileUploads(broker, objects, owner, self._calls, files)
         self._timer = RoundTimer(waiting, broker.clock, broker.options.store_interval_ns)
@@ -66,6 +68,7 @@ class StoreStream:
         self._frames = PieceFrames(broker, self._uploads)
         self._greenlet: Any = None
         self._looked_s = 0.0  # at the head
+        self._is_look_wanted = False
         self._next_collection_s = 0.0
 
     def start(self) -> None:
@@ -89,6 +92,11 @@ class StoreStream:
         self._timer.publishers_wait()
 
     @property
+    def mended_count(self) -> int:
+        """How many damaged heads were written again."""
+        return self._calls.mended_count
+
+    @property
     def outage(self) -> Outage | None:
         """None while the store takes what is put. An outage begins with the first request that it does not answer."""
         return self._calls.outage
@@ -109,6 +117,36 @@ class StoreStream:
     def lag(self) -> Lag:
         """Return how far the store is behind; zeros before the first base begins."""
         return self._following.lag() if self._following is not None else Lag(0, 0, 0)
+
+    # ---- what the scrub asks
+
+    @property
+    def last_round(self) -> int:
+        """The number of the last object that is stored."""
+        return self.writer.last_round
+
+    def files_now(self) -> list[StoredFile]:
+        return list(self.files)
+
+    def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
+        """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
+        return self._uploads.local_file(file)
+
+    def replace_file(self, before: StoredFile, file: StoredFile) -> None:
+        """Let the next round name a file that was put again."""
+        if before.name != file.name:
+            self._uploads.replace(file)
+            self._timer.wake()
+
+    def begin_base(self) -> None:
+        """Put a new base soon."""
+        self.writer.want_base()
+        self._timer.wake()
+
+    def look_soon(self) -> None:
+        """Look at the head soon, and write it again if it is damaged."""
+        self._is_look_wanted = True
+        self._timer.wake()
 
     # ---- its greenlet
 
@@ -143,15 +181,23 @@ class StoreStream:
         with self._timer.idling():
             while True:
                 self._look_at_files(feed)
+                if self._is_look_wanted:
+                    self._look()
                 last_round_s = self.writer.last_round_s
                 wait_s = self._timer.wait_s(feed, last_round_s, are_files_new=self._uploads.are_changed)
-                if wait_s <= 0:
+                is_base_next = self.writer.is_base_wanted and self._uploads.is_ready
+                if wait_s <= 0 or is_base_next:
                     return
                 if self._is_look_due():
-                    self._calls.ask(self._owner.look)
-                    self._looked_s = monotonic()
+                    self._look()
                     continue
                 self._timer.sleep(wait_s)
+
+    def _look(self) -> None:
+        """Look at the head. Raises Superseded."""
+        self._is_look_wanted = False
+        self._calls.ask(self._owner.look)
+        self._looked_s = monotonic()
 
     def _is_look_due(self) -> bool:
         """True if nothing was written for so long that another nsqd may have taken over unnoticed."""

@@ -66,6 +66,10 @@ class RoundTimer:
             self._is_noted = True
             self._wake.set()
 
+    def wake(self) -> None:
+        """Let the stream look at what it has to do."""
+        self._wake.set()
+
     # ---- waiting
 
     @contextmanager

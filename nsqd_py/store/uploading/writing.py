@@ -30,6 +30,7 @@ class RoundWriter:
     last_round    number of the last object that is stored
     last_round_s  when it was, on the monotonic clock; 0 before the first one
     round_count, round_bytes  the objects since the last base, with it
+    is_base_wanted  True from a call of want_base until the next base begins
     """
 
     def __init__(self, calls: StoreCalls, owner: Owner) -> None:
@@ -39,6 +40,7 @@ class RoundWriter:
         self.last_round_s = 0.0
         self.round_count = 0
         self.round_bytes = 0
+        self.is_base_wanted = False
         self._base_bytes = 0  # with the files that went up for it
 
     # ---- bases
@@ -46,12 +48,18 @@ class RoundWriter:
     def is_base_due(self) -> bool:
         """True if there are so many rounds that the state must begin again."""
         most_bytes = max(_LEAST_BYTES, min(_PART_OF_BASE * self._base_bytes, _MOST_BYTES))
-        return self.round_count >= _MOST_ROUNDS or self.round_bytes > most_bytes
+        is_large = self.round_count >= _MOST_ROUNDS or self.round_bytes > most_bytes
+        return is_large or self.is_base_wanted
+
+    def want_base(self) -> None:
+        """Let a base be due, since an object of the last one or of its rounds is damaged."""
+        self.is_base_wanted = True
 
     def begin_base(self) -> None:
         """Count from here: the next frames are those of a base."""
         self.round_count = 0
         self.round_bytes = 0
+        self.is_base_wanted = False
 
     def end_base(self, file_bytes: int) -> None:
         """Let the head name the base, for which files of this size went up. Raises Superseded."""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from nsqd_py.broker.services import Addition, Replication
-from nsqd_py.broker.upkeep.mending import Repairs
+from nsqd_py.broker.upkeep.mending import Filled, Repairs
 from tests.support.broker_life import Life
 
 
 class Copy:
     """A copy of the logs that has some ranges, or fails."""
 
-    def __init__(self, has: list[tuple[int, int]] = [], failure: Exception | None = None) -> None:  # noqa: B006
+    def __init__(
+        self, has: Sequence[tuple[int, int]] = (), failure: Exception | None = None, name: str = "a standby"
+    ) -> None:
+        self.name = name
         self.asked: list[list[tuple[int, int]]] = []
         self._has = has
         self._failure = failure
-
-    def is_possible(self) -> bool:
-        return True
 
     def fill(self, log: Any, path: Any, file: Any, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         self.asked.append(ranges)
@@ -30,27 +29,28 @@ class Copy:
         return [each for each in ranges if each not in self._has]
 
 
-def fill(repairs: Repairs, *ranges: tuple[int, int]) -> list[tuple[int, int]]:
-    return repairs.fill(None, None, None, list(ranges))  # type: ignore[arg-type]
+def fill(copies: list[Copy], *ranges: tuple[int, int]) -> Filled:
+    return Repairs(lambda: copies).fill(None, None, None, list(ranges))  # type: ignore[arg-type]
 
 
 def test_copies_are_asked_one_after_the_other_for_what_is_left() -> None:
     first = Copy([(0, 10)])
-    second = Copy([(20, 30)])
-    assert fill(Repairs([first, second]), (0, 10), (20, 30), (40, 50)) == [(40, 50)]
+    second = Copy([(20, 30)], name="the store")
+    filled = fill([first, second, Copy(name="another")], (0, 10), (20, 30), (40, 50))
+    assert filled == ([(40, 50)], "", ["a standby", "the store"])
     assert second.asked == [[(20, 30), (40, 50)]]
 
 
 def test_a_copy_that_fails_is_no_reason_to_ask_no_other() -> None:
     failing = Copy(failure=OSError("away"))
-    assert fill(Repairs([failing, Copy([(0, 10)])]), (0, 10)) == []
-    with pytest.raises(OSError, match="away"):
-        fill(Repairs([Copy(), failing]), (0, 10))
+    assert fill([failing, Copy([(0, 10)])], (0, 10)) == ([], "", ["a standby"])
+    assert fill([Copy(), failing], (0, 10)) == ([(0, 10)], "away", [])
 
 
 def test_without_copies_there_are_no_repairs() -> None:
-    assert Repairs.of([None, None]) is None
-    assert Repairs.of([None, Copy()]) is not None
+    assert not Repairs(list).is_possible()
+    assert Repairs(lambda: [Copy()]).is_possible()
+    assert fill([], (0, 10)) == ([(0, 10)], "there is no other copy now", [])
 
 
 class Shown(Addition):

@@ -420,6 +420,89 @@ def test_the_head_says_that_the_writer_has_stopped(world: World) -> None:
 # ---- damage
 
 
+def flip_head(world: World, word: bytes) -> bytes:
+    """Flip a bit in the last byte of the value of a field of the head; return the damaged content."""
+    path = world.path / "store" / HEAD_NAME
+    content = bytearray(path.read_bytes())
+    at = content.index(b",", content.index(b'"%b"' % word)) - 2
+    content[at] ^= 1
+    path.write_bytes(content)
+    return bytes(content)
+
+
+FIELDS = [b"store", b"epoch", b"writer", b"node", b"base"]
+
+
+@pytest.mark.parametrize("word", FIELDS)
+def test_a_writer_replaces_a_damaged_head(world: World, word: bytes) -> None:
+    owner = world.claim()
+    owner.append(wrote(b"a"), is_mark=True, is_base=True)
+    for act in (owner.look, owner.close):
+        damaged = flip_head(world, word)
+        with pytest.raises(BadObject, match="damaged"):
+            read_head(world.objects)
+        try:
+            act()
+        except StoreError:  # a swap is repeated
+            act()
+        assert read_head(world.objects) == owner.head
+        assert damaged in [path.read_bytes() for path in (world.path / "store/aside").iterdir()]
+        for path in (world.path / "store/aside").iterdir():
+            path.unlink()
+    assert len(owner.mended) == 2
+
+
+def test_a_writer_replaces_no_damaged_head_of_a_later_one(world: World) -> None:
+    owner = world.claim()
+    world.claim("other")
+    damaged = flip_head(world, b"epoch")
+    with pytest.raises(BadObject, match=r"head.json is damaged.*, and rounds/.*2 is another writer's"):
+        owner.look()
+    assert world.objects.get(HEAD_NAME)[0] == damaged
+
+
+@pytest.mark.parametrize("word", FIELDS)
+def test_a_claim_of_the_same_data_path_replaces_a_damaged_head(world: World, word: bytes) -> None:
+    owner = world.claim()
+    for content in (b"a", b"b"):
+        owner.append(wrote(content), is_mark=True, is_base=True)
+        owner.move_head()
+    flip_head(world, word)
+    found: list[BadObject] = []
+    with pytest.raises(BadObject, match="--restore-from and an empty data path"):
+        world.claim("other", on_damage=found.append)
+    after = world.claim(on_damage=found.append)
+    assert len(found) == 1
+    assert str(found[0]).startswith("head.json is damaged")
+    assert str(found[0]).endswith("; set aside, and written again from the rounds")
+    assert after.epoch > owner.epoch + 1
+    assert after.head.base == 3
+    assert after.image is not None and after.image.small == {CURSOR: b"b"}
+    with pytest.raises(Superseded):
+        owner.look()
+
+
+def test_a_restore_replaces_a_damaged_head(world: World) -> None:
+    owner = world.claim()
+    owner.append(wrote(b"a"), is_mark=True, is_base=True)
+    flip_head(world, b"writer")
+    after = claim(world.objects, "b", world.claims("b"), lambda _: None, lambda _: None, is_restoring=True)
+    assert after.image is not None and after.image.small == {CURSOR: b"a"}
+
+
+def test_a_damaged_list_of_claims_is_known_by_the_data_path(world: World) -> None:
+    owner = world.claim()
+    path = world.path / "data" / CLAIMS_FILE
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    claims = world.claims()
+    assert claims.is_damaged and claims.is_mine(owner.head)
+    assert not world.claims("other").is_mine(owner.head)
+    path.unlink()
+    assert not world.claims().is_mine(owner.head), "a missing one may have been removed on purpose"
+
+
 def damaged_store(world: World) -> None:
     """Make the second of three rounds after a base unreadable."""
     owner = world.claim()

@@ -288,6 +288,27 @@ def test_retention_lets_nothing_go_that_is_needed_young_or_on_the_disk(
         assert (file in gone) == (is_free and not is_retained)
 
 
+@pytest.mark.parametrize("is_needed", [False, True], ids=["released", "never stored"])
+def test_a_merge_over_files_that_the_store_has_released_drops_no_retained_one(is_needed: bool) -> None:
+    """Compaction has merged three files, of which the store has released the middle one: its originals stay."""
+    first, last = stored(0, 100, salt=1), stored(200, 300, salt=3)
+    known = StoredFiles([first, last])
+    merged = SimpleNamespace(
+        first_seq=0, end_seq=300, salt=9, is_whole=False, end_offset=70, path=Path(f"{TOPIC}.{0:020d}.log")
+    )
+    log: Any = SimpleNamespace(files=[merged])
+    topic: Any = SimpleNamespace(
+        name=TOPIC,
+        log=log,
+        is_closed=False,
+        is_needed=lambda low, high: is_needed and low < 200 and high > 100,
+    )
+    known.forget_others(TOPIC, log)
+    assert known.forget_replaced(topic) == ([first, last] if is_needed else [])
+    assert known.replacing(TOPIC, merged.path.name).is_covered is not is_needed
+    assert known.of_topic(TOPIC) == ([] if is_needed else [first, last])
+
+
 def test_a_store_keeps_what_the_disk_retains_or_longer() -> None:
     options = limits(
         retention_time_ns=ByTopic(5),
