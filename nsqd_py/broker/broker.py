@@ -60,7 +60,7 @@ from nsqd_py.queue.topic import DiskUse
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.pacing import LoopLag, WorkSlices
-from nsqd_py.runtime.threads import in_thread
+from nsqd_py.runtime.threads import in_thread_while
 from nsqd_py.server.options import NsqdOptions
 
 if TYPE_CHECKING:
@@ -411,11 +411,18 @@ class Broker:
 
     def _read_history(self, topic: Topic, history: LogHistory) -> None:
         """Have the stored files of a log read in the threads of the store."""
-        assert self.logs.store is not None
-        threadpool = self.logs.store.threadpool
-        reader = StoredReader(topic.name, history, self.services, threadpool, topic.wake_channels)
+        store = self.logs.store
+        assert store is not None
+        reader = StoredReader(topic.name, history, self.services, store.threadpool, topic.wake_channels)
         history.read_piece = reader.read
-        history.in_thread = partial(in_thread, threadpool)
+
+        def check() -> None:
+            store.check_answers()
+            # Requests that read the disk do not wait for those that read the store.
+            self.response_limiter.make_remote()
+            store.check_answers()
+
+        history.in_thread = partial(in_thread_while, store.threadpool, check)
 
     def _make_slow_writer(self, topic: Topic) -> SlowWriter:
         assert topic.log is not None

@@ -99,7 +99,7 @@ class Peek:
                 self._plan += self._ranges(run, fields, stack)
             if self._reads_history:
                 assert self._topic.log is not None and self._topic.log.history is not None
-                self._topic.log.history.in_thread(self._read)
+                self._topic.log.history.in_thread(self._read, on_ended=stack.pop_all().close)
             else:
                 in_thread(threadpool, self._read)
 

@@ -82,6 +82,9 @@ class Store(Protocol):
 
     threadpool: Any
 
+    def check_answers(self) -> None:
+        """Raise TimeoutError if a request to the store hangs: then nobody begins to wait for it, or goes on to wait."""
+
     def attach(self, topic_name: str, log: TopicLog) -> None:
         """Give a log, which has no files yet, its `history`; and its `may_drop`, if a file must be stored before it goes."""
 

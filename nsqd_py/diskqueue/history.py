@@ -79,8 +79,15 @@ class History(Protocol):
 
 
 ReadStored = Callable[[str, int, int, int], bytes]
-InThread = Callable[[Callable[[], None]], None]
 IsOnDisk = Callable[[int, int], bool]  # (low, high): True if one whole local file has all of these messages
+
+
+class InThread(Protocol):
+    def __call__(self, work: Callable[[], None], /, on_ended: Callable[[], None] = ...) -> None:
+        """Run `work` in a thread while this greenlet waits. Raises its error, and TimeoutError if the store hangs.
+
+        Then `work` goes on without the greenlet. `on_ended` is called once, when no thread uses what `work` uses.
+        """
 
 
 # ---- one file
@@ -182,15 +189,18 @@ def missing_piece(file: HistoryFile) -> Piece:
 # ---- the stored files of one log
 
 
-def _at_once(work: Callable[[], None]) -> None:
-    work()
+def _at_once(work: Callable[[], None], on_ended: Callable[[], None] = lambda: None) -> None:
+    try:
+        work()
+    finally:
+        on_ended()
 
 
 class LogHistory:
     """The stored files of one log, for that log. The event loop has it.
 
     read_piece  reads a piece of a file, like `read_stored_piece`; may raise BlockingIOError: retry later
-    in_thread   runs a call in a thread while this greenlet waits
+    in_thread   runs a call in a thread while this greenlet waits; see `InThread`
     chunks      caches what channels read
     problem     why the store did not answer at the last attempt; "" if it did
     missing     names of the files that the store has lost; readers pass over them

@@ -17,6 +17,12 @@ from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 
 T = TypeVar("T")
 
+_CHECK_S = 0.25
+
+
+def nothing() -> None:
+    """Do nothing."""
+
 
 def in_slices(items: Iterable[T]) -> Iterator[T]:
     """Yield the items. Other greenlets run between two of them whenever a millisecond has passed."""
@@ -46,6 +52,36 @@ def _attempt(work: Callable[..., object], arguments: tuple[Any, ...]) -> Excepti
     except Exception as error:  # noqa: BLE001 - the waiting greenlet raises it
         return error
     return None
+
+
+def in_thread_while(
+    threadpool: DiskThreads,
+    check: Callable[[], None],
+    work: Callable[[], None],
+    on_ended: Callable[[], None] = nothing,
+) -> None:
+    """Run `work` in a thread while this greenlet waits, for as long as `check` raises nothing. Raises what one of them raises.
+
+    The thread does not end with the wait. `on_ended` is called once, in the event loop, when no thread uses what `work` uses:
+    after `work`, or if it was not begun.
+    """
+    ended = Event()
+    jobs: list[Job] = []
+
+    def on_done(job: Job) -> None:
+        jobs.append(job)
+        ended.set()
+        on_ended()
+
+    try:
+        check()
+        threadpool.begin(work, (), on_done)
+    except BaseException:
+        on_ended()
+        raise
+    while not ended.wait(_CHECK_S):
+        check()
+    jobs[0].end()
 
 
 class GreenletLock:

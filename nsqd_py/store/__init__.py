@@ -23,5 +23,5 @@ Programs without nsqd read a store by `StoreReader`. They need no gevent, and fo
 Threads
 Owner       one thread at a time uses it: the greenlet of the stream waits for each call
 Requests    a lock guards its numbers
-BlockCache  a lock guards its blocks, and is free during requests
+BlockCache  a lock guards its blocks and the begins of its requests, and is free during requests
 """

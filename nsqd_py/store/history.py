@@ -1,7 +1,8 @@
 """`StoreHistory`: the logs of a running nsqd go on in the store where its disk ends.
 
 The logs read with `nsqd_py.diskqueue.history`. This is below it: the list of stored files, and their bytes, in blocks of 1 MiB,
-of which a bounded number is cached. A reader that goes on gets several blocks with one request.
+of which a bounded number is cached. A reader that goes on gets several blocks with one request. While a request to the store
+hangs, no other one is begun, and no greenlet waits for it longer than `HANGS_S`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import errno
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from time import monotonic
 
 from nsqd_py.broker.services import Store
 from nsqd_py.diskqueue.files.log_file import LogFile
@@ -28,18 +31,46 @@ _MOST_BLOCKS = 32  # cached, in all
 _BLOCKS_AHEAD = 4  # in one request, for a reader that goes on
 # Threads that read stored files. While a store does not answer, they wait for it, and no other work waits for them.
 _MOST_THREADS = 4
+# A request that takes longer hangs. It may still be answered: obstore ends it after 30 s.
+HANGS_S = 5.0
 
 
 # ---- bytes
 
 
 class BlockCache:
-    """The bytes of stored files, by blocks. Threads share it: the lock guards the blocks, and is free during requests."""
+    """The bytes of stored files, by blocks.
 
-    def __init__(self, objects: Objects) -> None:
+    Threads and the event loop share it: the lock guards the blocks and the times of requests, and is free during requests.
+    """
+
+    def __init__(self, objects: Objects, clock_s: Callable[[], float] = monotonic) -> None:
         self._objects = objects
+        self._clock_s = clock_s
         self._lock = threading.Lock()
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._began_s: dict[object, float] = {}  # of each request that runs
+
+    def check_answers(self) -> None:
+        """Raise TimeoutError if a request to the store hangs."""
+        with self._lock:
+            oldest_s = min(self._began_s.values(), default=None)
+        if oldest_s is not None and self._clock_s() - oldest_s > HANGS_S:
+            reason = f"the store does not answer: it has taken more than {HANGS_S:.0f} s for a request so far"
+            raise TimeoutError(errno.ETIMEDOUT, reason)
+
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        """Note that a request runs. Raises TimeoutError if another one hangs."""
+        self.check_answers()
+        request = object()
+        with self._lock:
+            self._began_s[request] = self._clock_s()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._began_s[request]
 
     def read(self, name: str, size_bytes: int, offset: int, size: int) -> bytes:
         """Return these bytes of an object, which has `size_bytes`. Blocks. Raises OSError."""
@@ -72,7 +103,8 @@ class BlockCache:
 
     def _get_range(self, name: str, start: int, end: int) -> bytes:
         try:
-            data = self._objects.get_range(name, start, end)
+            with self._request():
+                data = self._objects.get_range(name, start, end)
         except Missing as error:
             raise self._missing(error) from error
         except StoreRefused as error:
@@ -86,7 +118,8 @@ class BlockCache:
     def _missing(self, error: Missing) -> OSError:
         """Return the error for a missing object: is it lost, or is the store as a whole not there?"""
         try:
-            is_there = read_head(self._objects) is not None
+            with self._request():
+                is_there = read_head(self._objects) is not None
         except NsqdError:
             is_there = False
         if is_there:
@@ -128,6 +161,9 @@ class StoreHistory(Store):
     def start(self) -> None:
         """Read in threads from now on, since nsqd begins to serve."""
         self.threadpool.serve()
+
+    def check_answers(self) -> None:
+        self._cache.check_answers()
 
     def stop(self) -> None:
         """End the threads, each after its request."""

@@ -113,6 +113,7 @@ WORK: dict[Place, Work] = {
         )
     ),
     Place("nsqd_py.runtime.threads", "in_thread", "_attempt"): Work(why=OTHERS),
+    Place("nsqd_py.runtime.threads", "in_thread_while", "work"): Work(why=OTHERS),
     Place("nsqd_py.server.daemon", "Daemon.__init__", "DiskThreads(_DISK_THREADS)"): Work(why=POOL),
     Place("nsqd_py.server.daemon", "Daemon._check_lock", "os.stat"): Work(why=VALUES),
     Place("nsqd_py.runtime.logs.daemon_log", "LineSink._keep", "self._write_waiting"): Work(LOG),
@@ -155,7 +156,9 @@ WORK: dict[Place, Work] = {
     ),
     Place("nsqd_py.broker.disk_io", "SlowReader._read_in_thread", "[read]"): Work(READ_FILE),
     # ---- stored files
-    Place("nsqd_py.broker.broker", "Broker._read_history", "in_thread(threadpool)"): Work(why=OTHERS),
+    Place("nsqd_py.broker.broker", "Broker._read_history", "in_thread_while(store.threadpool, check)"): Work(
+        why=OTHERS
+    ),
     Place(
         "nsqd_py.broker.disk_io",
         "StoredReader._read_in_thread",
@@ -171,9 +174,11 @@ WORK: dict[Place, Work] = {
         "LogHistory._search",
         "self.in_thread(lambda: found.append(first_in(file)))",
     ): Work(HISTORY),
-    Place("nsqd_py.broker.channel_admin", "Peek.fill", "self._topic.log.history.in_thread(self._read)"): Work(
-        ("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *HISTORY, *READ_FILE)
-    ),
+    Place(
+        "nsqd_py.broker.channel_admin",
+        "Peek.fill",
+        "self._topic.log.history.in_thread(self._read, on_ended=stack.pop_all().close)",
+    ): Work(("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *HISTORY, *READ_FILE)),
     Place("nsqd_py.broker.sync", "GroupSync._start", "self._sync_files"): Work(
         ("nsqd_py.broker:GroupSync._running", f"{DISK}:Unsynced", *WRITTEN_FILE)
     ),

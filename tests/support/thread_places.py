@@ -20,6 +20,7 @@ _CALLS: dict[str, tuple[int, str]] = {
     "ThreadPoolExecutor": (-1, ""),
     "DiskThreads": (-1, ""),
     "in_thread": (1, ""),
+    "in_thread_while": (2, ""),
     "in_timed_thread": (2, ""),
     "_in_background": (0, ""),
     "to_thread": (0, ""),

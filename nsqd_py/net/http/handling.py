@@ -20,7 +20,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.addresses import host_of, is_loopback
 from nsqd_py.net.http import answers, browsers, proxies
 from nsqd_py.net.http.answers import Reply, plain, refused_by_http
-from nsqd_py.net.http.failures import UNAUTHORIZED
+from nsqd_py.net.http.failures import RETRY_AFTER, UNAUTHORIZED
 from nsqd_py.net.http.router import Access, App, Request
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs.bugs import report_bug
@@ -250,6 +250,8 @@ def perform(request: Request[App], peer: str, log: Log) -> Reply:
         return answers.failure(error)
     except OSError as error:
         log.of_clients.error("failure in %s - %s", request.url, error)
+        if isinstance(error, TimeoutError):
+            return answers.failure(HttpError(503, f"TIMEOUT: {error.strerror or error}"), RETRY_AFTER)
         return answers.failure(HttpError(500, f"INTERNAL_ERROR: {error.strerror or error}"))
     except Exception as error:  # noqa: BLE001  a bug in one handler costs that request only
         return answers.failure(HttpError(500, f"INTERNAL_ERROR: {report_bug(log, 'HTTP handler', error)}"))

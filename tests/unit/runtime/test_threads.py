@@ -16,7 +16,7 @@ import pytest
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.diskqueue.compaction import Unmovable
-from nsqd_py.runtime.threads import DiskThreads, in_thread
+from nsqd_py.runtime.threads import DiskThreads, in_thread, in_thread_while
 from tests.support.nsqd_process import wait_until
 from tests.support.together import join_greenlets
 
@@ -243,3 +243,61 @@ def test_a_bug_after_a_call_does_not_stop_the_calls_after_it() -> None:
         threads.begin(int, (), lambda _, number=number: end(number))
     wait_until(lambda: gevent.sleep(0) or len(ended) == 3)
     assert ended == [0, 1, 2]
+
+
+# ---- work that may take too long
+
+
+class Waiting:
+    """`in_thread_while` in a greenlet; the work ends when it may."""
+
+    def __init__(self, threads: DiskThreads) -> None:
+        self.may_end = threading.Event()
+        self.reason: str = ""
+        self.ended: list[str] = []
+        self._greenlet = gevent.spawn(in_thread_while, threads, self._check, self._work, self._end)
+
+    def _check(self) -> None:
+        if self.reason:
+            raise TimeoutError(self.reason)
+
+    def _work(self) -> None:
+        self.may_end.wait(40)
+        self.ended.append("work")
+
+    def _end(self) -> None:
+        self.ended.append("end")
+
+    def result(self) -> None:
+        self._greenlet.get(timeout=40)
+
+
+def test_a_wait_ends_before_its_work_if_a_check_fails() -> None:
+    waiting = Waiting(serving(1))
+    gevent.sleep(0)
+    waiting.reason = "too long"
+    with pytest.raises(TimeoutError, match="too long"):
+        waiting.result()
+    assert waiting.ended == []  # the thread still uses what it got
+    waiting.may_end.set()
+    wait_until(lambda: gevent.sleep(0.001) or waiting.ended == ["work", "end"])
+
+
+def test_a_wait_ends_with_its_work() -> None:
+    waiting = Waiting(serving(1))
+    waiting.may_end.set()
+    waiting.result()
+    assert waiting.ended == ["work", "end"]
+
+
+def test_work_does_not_begin_after_a_check_that_fails() -> None:
+    waiting = Waiting(serving(1))
+    waiting.reason = "too long"
+    with pytest.raises(TimeoutError):
+        waiting.result()
+    assert waiting.ended == ["end"]
+
+
+def test_who_waits_gets_the_error_of_the_work() -> None:
+    with pytest.raises(ZeroDivisionError):
+        in_thread_while(serving(1), lambda: None, lambda: 1 // 0)

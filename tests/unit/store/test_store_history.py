@@ -135,6 +135,42 @@ def test_a_torn_answer_is_an_error_and_not_the_end_of_the_file(objects: Any) -> 
         BlockCache(objects).read(NAME, SIZE, 0, 10)
 
 
+def test_while_a_request_hangs_no_other_one_begins(objects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    cache = BlockCache(objects, lambda: now_s)
+    seen: list[str] = []
+
+    def get_range(name: str, start: int, end: int) -> bytes:
+        """The answer takes too long; others look in the meantime."""
+        nonlocal now_s
+        now_s += history.HANGS_S
+        cache.check_answers()
+        now_s += 0.1
+        for attempt in (cache.check_answers, lambda: cache.read(NAME, SIZE, 5 * BLOCK_BYTES, 10)):
+            with pytest.raises(TimeoutError, match="the store does not answer: it has taken more than 5 s"):
+                attempt()
+            seen.append(name)
+        return content()[start:end]
+
+    cache.check_answers()
+    monkeypatch.setattr(objects, "get_range", get_range)
+    assert cache.read(NAME, SIZE, 0, 10) == some(0, 10)
+    assert seen == [NAME, NAME]
+    monkeypatch.undo()
+    cache.check_answers()
+    assert cache.read(NAME, SIZE, 5 * BLOCK_BYTES, 10) == some(5 * BLOCK_BYTES, 10)
+
+
+def test_a_request_that_fails_does_not_hang(objects: Any) -> None:
+    now_s = 100.0
+    cache = BlockCache(objects, lambda: now_s)
+    objects.error = StoreError("timed out")
+    with pytest.raises(OSError, match="timed out"):
+        cache.read(NAME, SIZE, 0, 10)
+    now_s += 2 * history.HANGS_S
+    cache.check_answers()
+
+
 # ---- the files of a log
 
 
