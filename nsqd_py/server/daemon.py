@@ -362,7 +362,8 @@ class Daemon:
         try:
             if os.path.samestat(job.end(), os.fstat(self._lock)):
                 return
-            old, self._lock = self._lock, lock_directory(path)
+            old = self._lock
+            self._lock = lock_directory(path)
             os.close(old)
             self._log.error("NSQ: %s was replaced by another directory, which is locked again", path)
         except BlockingIOError:

@@ -249,7 +249,9 @@ def permit(client: ClientConnection, request: PermissionRequest) -> None:
 
 
 def sub(client: ClientConnection, command: Sub) -> None:
-    name, channel_name, broker = command.topic_name.decode(), command.channel_name.decode(), client.broker
+    name = command.topic_name.decode()
+    channel_name = command.channel_name.decode()
+    broker = client.broker
     try:
         found = broker.topics.get(name)
         if found is None or channel_name not in found.channels:

@@ -152,9 +152,13 @@ class LogPositions:
 
 def _set_end(part: LogPart, headers: Message) -> None:
     """Set the end of the part's log, which is known of a deleted one too."""
-    end_id, end_seq = headers.get(_END_ID, ""), headers.get(_END_SEQ, "")
+    end_id = headers.get(_END_ID, "")
+    end_seq = headers.get(_END_SEQ, "")
     if headers.get(_EPOCH) != str(part.epoch):
         deleted = re.search(rf"\b{part.epoch}:(\d+)", headers.get(_ENDED, ""))
-        end_id, end_seq = _END_OF_IDS, deleted[1] if deleted else ""
+        end_id = _END_OF_IDS
+        end_seq = deleted[1] if deleted else ""
     with suppress(ValueError):  # another server answers there
-        part.end_id, part.end_seq = f"{int(end_id, 16):016x}", int(end_seq)
+        seq = int(end_seq)
+        part.end_id = f"{int(end_id, 16):016x}"
+        part.end_seq = seq
