@@ -274,7 +274,8 @@ def check_options(options: NsqadminOptions) -> None:
 
 
 def _check_addresses(options: NsqadminOptions) -> None:
-    lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
+    lookupds = options.lookupd_http_address
+    nsqds = options.nsqd_http_address
     check_one_of(options, "nsqd_http_address", "lookupd_http_address")
     for address in (*lookupds, *nsqds):
         url = address if "://" in address else f"http://{address}/"
@@ -289,7 +290,8 @@ def _check_url(what: str, url: str) -> None:
 
 
 def _check_client_tls(options: NsqadminOptions) -> None:
-    cert, key = options.http_client_tls_cert, options.http_client_tls_key
+    cert = options.http_client_tls_cert
+    key = options.http_client_tls_key
     if cert or key:
         tls_options.check_certificate(cert, key, "http-client-tls", level=options.tls_security_level)
     if options.http_client_tls_root_ca_file:

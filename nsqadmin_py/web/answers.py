@@ -168,7 +168,9 @@ def _check_values(text: str) -> None:
     """Raises ValueError for a long text with too many values."""
     if len(text) <= _SHORT_BYTES:
         return
-    position = between = count = 0
+    position = 0
+    between = 0
+    count = 0
     while position < len(text):
         quote = text.find('"', position)
         end = quote if quote >= 0 else len(text)

@@ -85,7 +85,9 @@ class ServedConnection:
         if self.greenlet is not None:
             self.greenlet.kill(block=False)
 
-    time_out = close = abort = end
+    time_out = end
+    close = end
+    abort = end
 
 
 def _is_unfinished(body: Input) -> bool:

@@ -479,7 +479,9 @@ class Broker:
 
     def _access_problem(self) -> OSError | None:
         can_write = os.access(self.services.directory, os.W_OK)
-        return None if can_write else OSError(errno.EROFS, "the data path cannot be written to")
+        if can_write:
+            return None
+        return OSError(errno.EROFS, "the data path cannot be written to")
 
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""

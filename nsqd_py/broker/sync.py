@@ -332,7 +332,8 @@ class GroupSync:
                 topic, state.log, [unsynced.file for unsynced in taken if unsynced.file is not None]
             )
         if error is None:
-            state.retry_ns = state.retry_after_ns = 0
+            state.retry_ns = 0
+            state.retry_after_ns = 0
         elif is_retry:
             state.retry_after_ns = min(max(_FIRST_RETRY_NS, 2 * state.retry_after_ns), _LONGEST_RETRY_NS)
             state.retry_ns = self._clock() + state.retry_after_ns

@@ -323,7 +323,8 @@ def _read(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_limits(option: Field[Any], value: Any) -> None:
-    low, high = option.metadata["low"], option.metadata["high"]
+    low = option.metadata["low"]
+    high = option.metadata["high"]
     if (low is None or value >= low) and (high is None or value <= high):
         return
     show = _show_seconds if option.name.endswith("_s") else str

@@ -67,7 +67,9 @@ def topic_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
     if came < 0 or not scale:
         return UNKNOWN
     growth = now[_DEPTH] - before[_DEPTH]
-    return Rates(int(came * scale), growth=int(growth * scale)) if came or growth else QUIET
+    if came or growth:
+        return Rates(int(came * scale), growth=int(growth * scale))
+    return QUIET
 
 
 def channel_rates(now: Numbers, before: Numbers, scale: float, finished: int | None = None) -> Rates:

@@ -111,7 +111,9 @@ class HistoryFile:
         # As a read of the disk, also of bytes that are cached, it lets the event loop run: a search reads 64 KiB at a time.
         sleep(0)
         size = min(size, self.end_offset - offset)
-        return self._read_at(self.name, self.end_offset, offset, size) if size > 0 else b""
+        if size > 0:
+            return self._read_at(self.name, self.end_offset, offset, size)
+        return b""
 
     @property
     def index_offsets(self) -> Sequence[int]:
@@ -226,7 +228,9 @@ class LogHistory:
     def covering(self, seq: int) -> StoredSegment | None:
         """Return the file whose range has this number, or None."""
         segment = next(self.reaching(seq), None)
-        return segment if segment is not None and segment.first_seq <= seq else None
+        if segment is not None and segment.first_seq <= seq:
+            return segment
+        return None
 
     def has_all(self, low: int, high: int) -> bool:
         """True if whole files have all of low..high (not included)."""

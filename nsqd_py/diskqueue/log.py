@@ -339,7 +339,8 @@ class TopicLog:
         `recover_file` passes over the remains.
         """
         appending.is_left = True
-        self._appending = self._last = None
+        self._appending = None
+        self._last = None
         if appending.file is not None:
             self._set_aside_unused(appending.file)
 

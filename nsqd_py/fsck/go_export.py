@@ -144,7 +144,8 @@ class _Queue:
 
     def write(self, folder: Path, max_file_bytes: int) -> None:
         """Write the files and the position, if there are messages. Raises OSError and DataRefused."""
-        number = offset = 0
+        number = 0
+        offset = 0
         with ExitStack() as stack:
             for message in self.messages():
                 data = go_files.encode_go_message(message)

@@ -270,7 +270,8 @@ class _Importer:
         for topic in topics:
             self.on_progress()
             existing = existing_topic(files.get(topic.name, TopicFiles()))
-            folder, most = self.folder.path, self.max_file_bytes
+            folder = self.folder.path
+            most = self.max_file_bytes
             yield TopicImport(topic, existing, folder, most, self._note_damage, self.on_progress).run()
 
     # ---- the report

@@ -142,7 +142,8 @@ class TopicImport:
 
     def run(self) -> ImportedTopic:
         """Write all files. Raises OSError, and what `on_progress` raises."""
-        existing, name = self.existing, self.topic.name
+        existing = self.existing
+        name = self.topic.name
         with LogWriter(self.folder, name, existing.next_seq, existing.used_id, self.max_file_bytes) as writer:
             backlogs = {
                 channel: self._write_channel(writer, queue) for channel, queue in self.topic.channels.items()

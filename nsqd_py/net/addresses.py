@@ -105,7 +105,9 @@ def join_address(host: str, port: int) -> str:
 
     Brackets also keep what is no host, and may come from anyone, from being read as a path, a login or a query.
     """
-    return f"{host}:{port}" if _NOT_IN_NAMES.isdisjoint(host) else f"[{host.replace(']', '')}]:{port}"
+    if _NOT_IN_NAMES.isdisjoint(host):
+        return f"{host}:{port}"
+    return f"[{host.replace(']', '')}]:{port}"
 
 
 def host_and_port(address: str) -> tuple[str, str]:

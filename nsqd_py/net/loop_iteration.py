@@ -123,7 +123,8 @@ class Backlog:
 
     def _work(self) -> None:
         self._timer.stop()
-        workers, light = self._workers, self._light
+        workers = self._workers
+        light = self._light
         began_s = now_s = time.perf_counter()
         self.is_working = True
         try:

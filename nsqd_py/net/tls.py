@@ -65,7 +65,8 @@ def cipher_name(openssl_name: str) -> str:
             cipher = openssl_name.removeprefix(exchange + "-")
             break
     else:
-        exchange, cipher = "RSA", openssl_name
+        exchange = "RSA"
+        cipher = openssl_name
     cipher = (
         cipher.replace("AES128", "AES-128")
         .replace("AES256", "AES-256")

@@ -58,7 +58,9 @@ class Batch:
     def memory_bytes(self) -> int:
         """The approximate memory of the batch, including the offsets that it caches at the first delivery."""
         size_bytes = len(self.body) + BATCH_BYTES
-        return size_bytes if self.stride else size_bytes + _START_BYTES * self.count
+        if self.stride:
+            return size_bytes
+        return size_bytes + _START_BYTES * self.count
 
     @property
     def starts(self) -> Sequence[int]:

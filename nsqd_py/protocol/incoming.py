@@ -64,7 +64,8 @@ class IncomingMessages:
     @property
     def bodies(self) -> list[bytes]:
         if self._bodies is None:
-            data, starts = self._data, self._starts
+            data = self._data
+            starts = self._starts
             ends = [*starts[1:], self._end]
             self._bodies = [data[start + _BODY_START : end] for start, end in zip(starts, ends, strict=True)]
         return self._bodies

@@ -309,7 +309,8 @@ class Channel(JournaledPosition):
         if finished:
             self.finish_count += len(finished)
             self._moved_ns = self._clock()  # 0.2 us for all messages that one read has finished
-            add, note = self.position.finished.add, self._new_finished.append
+            add = self.position.finished.add
+            note = self._new_finished.append
             for run in runs_of(finished):
                 add(*run)
                 note(run)

@@ -133,7 +133,8 @@ class Daemon:
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._greenlets: list[gevent.Greenlet[..., Any]] = []  # of parts
         self._lock = -1
-        self._is_loaded = self._is_serving = False
+        self._is_loaded = False
+        self._is_serving = False
         self._parts: list[Part] = []
         self._next_poll_s = 0.0  # for signals, while it loads
         self.next_options: NsqdOptions | None = None  # of the nsqd that replaces this one, in another role
@@ -465,7 +466,9 @@ def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:
 
 def _with_port(address: str, port: int) -> str:
     """Return an address with the port that the system chose, if it has port 0."""
-    return f"{address[:-1]}{port}" if address.endswith(":0") and port > 0 else address
+    if address.endswith(":0") and port > 0:
+        return f"{address[:-1]}{port}"
+    return address
 
 
 def _http_refusal() -> bytes:

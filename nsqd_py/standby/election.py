@@ -154,7 +154,8 @@ class Election:
             self._keeper.close()
 
     def _serve(self, role: str | None) -> int:
-        self._role, self._yielded_role = role, False
+        self._role = role
+        self._yielded_role = False
         is_promoted = self.is_primary and read_state(self._directory) is not None
         options = self._options.replace(standby_of=role or "", accept_standbys=True, promote=is_promoted)
         self._server = self._make_server(options, self)

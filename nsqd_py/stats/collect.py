@@ -164,7 +164,9 @@ def _stall(channel: Channel) -> Statistics:
 def latency_statistics(channels: Iterable[Channel]) -> Statistics:
     """Return the percentiles of all these channels together."""
     meters = [channel.latency for channel in channels if channel.latency is not None]
-    return meters[0].statistics(meters[1:]) if meters else {"count": 0, "percentiles": None}
+    if meters:
+        return meters[0].statistics(meters[1:])
+    return {"count": 0, "percentiles": None}
 
 
 def _present(counts: Statistics) -> Statistics:

@@ -11,7 +11,8 @@ from nsqd_py.clock import wall_ns
 from nsqd_py.queue.channel import Channel
 from nsqd_py.settings.durations import SECOND_NS
 
-COUNTER, GAUGE = "counter", "gauge"
+COUNTER = "counter"
+GAUGE = "gauge"
 
 
 class Metric(NamedTuple):

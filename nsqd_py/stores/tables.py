@@ -143,7 +143,9 @@ def _may_have_tables(paths: Iterable[str]) -> set[str]:
 
 def _local(uri: str) -> str:
     """Return a `file:` URI, as Iceberg writes it, as a path; other URIs as they are."""
-    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri.rstrip("/")
+    if uri.startswith("file:"):
+        return "/" + uri.removeprefix("file:").lstrip("/")
+    return uri.rstrip("/")
 
 
 def _identity(path: str) -> str:

@@ -291,7 +291,9 @@ class PublishingCore:
     def leave_event_loop(self) -> None:
         """Work without the event loop: it has ended, or another thread closes the connections."""
         self.waits = True
-        self.on_over = self.on_opened = self.on_lost = ignore_result
+        self.on_over = ignore_result
+        self.on_opened = ignore_result
+        self.on_lost = ignore_result
         for writer in self.connected.values():
             writer.connection.waits = True
 

@@ -155,7 +155,8 @@ class BaseConsumer:
             on_backoff=self._on_backoff,
             lock=nullcontext(),
         )
-        self.topic, self.channel = topic, channel
+        self.topic = topic
+        self.channel = channel
         self._max_attempts = 0 if batch_handler is not None else self._options.max_attempts
         self._on_give_up = on_give_up
         self._next_log_s = 0.0
@@ -284,4 +285,6 @@ class BaseConsumer:
 def _described(item: Message | MessageBatch) -> str:
     """Return the message, or batch, as the log names it."""
     described = f"{item}/{item.channel}"  # "message ... of topic/channel"
-    return f"{described}, attempt {item.attempts}" if isinstance(item, Message) else described
+    if isinstance(item, Message):
+        return f"{described}, attempt {item.attempts}"
+    return described

@@ -51,7 +51,8 @@ class ConnectionWriter:
     def __init__(self, address: str, limits: WindowLimits, pause: Backoff) -> None:
         self.address = address
         self.pause = pause
-        self.failed_s = self.opened_s = 0.0
+        self.failed_s = 0.0
+        self.opened_s = 0.0
         self.reported_s: float | None = None
         self.connection: Any = None  # belongs to the shell
         self.is_open = False
@@ -184,11 +185,13 @@ class Dispatcher:
 
     def opened(self, writer: ConnectionWriter) -> None:
         """Note that a writer is connected."""
-        self.is_connected = self._was_connected = True
+        self.is_connected = True
+        self._was_connected = True
         self._open.append(writer)
         writer.is_open = True
         writer.failure = None
-        writer.has_refused = writer.is_rest_unread = False
+        writer.has_refused = False
+        writer.is_rest_unread = False
 
     def not_opened(
         self, writer: ConnectionWriter, error: NsqClientError, now_s: float
@@ -226,9 +229,9 @@ class Dispatcher:
         publishes for as long as its primary lives, and must be tried soon after that.
         """
         pause_s = writer.pause.wait_s(now_s)
-        return (
-            pause_s if self._open else min(pause_s, max(0.0, writer.failed_s + MOST_LONELY_PAUSE_S - now_s))
-        )
+        if self._open:
+            return pause_s
+        return min(pause_s, max(0.0, writer.failed_s + MOST_LONELY_PAUSE_S - now_s))
 
     # ---- what is to be sent
 
@@ -310,7 +313,8 @@ class Dispatcher:
         if not writer.has_refused:
             writer.failure = lost
             self._leave_alone(writer, now_s)
-        failed, retried = [], []
+        failed = []
+        retried = []
         for publish in writer.take_unanswered():
             if self._may_be_resent(publish, writer):
                 retried.append(publish)

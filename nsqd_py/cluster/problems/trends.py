@@ -133,9 +133,9 @@ class Trend:
         if self.depth <= self.finished * _LEAST_DRAIN_S:  # no backlog: new messages are finished as soon
             return self.depth / self.finished if self.depth else 0.0
         shrinking = self.finished - self.came
-        return (
-            self.depth / shrinking if shrinking > _LEAST_GROWTH_PART * self.came and shrinking > 0 else None
-        )
+        if shrinking > _LEAST_GROWTH_PART * self.came and shrinking > 0:
+            return self.depth / shrinking
+        return None
 
     @property
     def work_s(self) -> float | None:

@@ -110,7 +110,10 @@ def grouped(waits: Iterable[Wait]) -> Iterator[Wait]:
             continue
         if high > low:
             yield low, high, due_ns, attempts
-        low, high, due_ns, attempts = next_low, next_high, next_due_ns, next_attempts
+        low = next_low
+        high = next_high
+        due_ns = next_due_ns
+        attempts = next_attempts
     if high > low:
         yield low, high, due_ns, attempts
 

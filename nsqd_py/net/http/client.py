@@ -260,7 +260,9 @@ def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
     try:
         sock.connect(address)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock if tls is None else tls.wrap_socket(sock, server_hostname=tls_name)
+        if tls is None:
+            return sock
+        return tls.wrap_socket(sock, server_hostname=tls_name)
     except (
         BaseException
     ) as error:  # gevent's time-out is not an Exception; the socket must be closed for it too

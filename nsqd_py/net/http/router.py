@@ -147,11 +147,9 @@ class Router(Generic[App]):
         """Return the target of a request line."""
         if len(url) > _LONGEST_CACHED_TARGET and sum(map(url.count, "%&/")) > _MOST_SEPARATORS:
             return Target(None, answers.refused_by_http(431), is_logged=False)
-        return (
-            self._resolve_cached(method, url)
-            if len(url) <= _LONGEST_CACHED_TARGET
-            else self._resolve(method, url)
-        )
+        if len(url) <= _LONGEST_CACHED_TARGET:
+            return self._resolve_cached(method, url)
+        return self._resolve(method, url)
 
     def _resolve(self, method: str, url: str) -> Target[App]:
         origin, path_and_query = _split_origin(method, url)

@@ -69,7 +69,8 @@ class Lookahead:
         self._bytes = 0
 
     def _read_on(self) -> None:
-        loaded, spans = self._loaded, self._spans
+        loaded = self._loaded
+        spans = self._spans
         at = first = self._at
         last: Batch | None = None
         try:
@@ -111,4 +112,5 @@ class Lookahead:
         self._loaded.clear()
         self._spans = []
         self._lows = []
-        self._at = self._left = 0
+        self._at = 0
+        self._left = 0

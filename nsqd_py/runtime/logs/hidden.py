@@ -16,7 +16,9 @@ _SECRET_VALUE = re.compile(r"secret|passw|token", re.IGNORECASE)
 
 def without_logins(text: str) -> str:
     """Return a text in which the logins of its URLs are hidden: `http://***@host/path`."""
-    return _LOGIN.sub(HIDDEN + "@", text) if "@" in text and "://" in text else text
+    if "@" in text and "://" in text:
+        return _LOGIN.sub(HIDDEN + "@", text)
+    return text
 
 
 def hidden_secret(text: str) -> str:
@@ -65,4 +67,6 @@ def hidden_path(text: str) -> str:
     """Return a URL with its login, path and query hidden: in the URL of a webhook, the path is the secret."""
     scheme, separator, rest = hidden_url(text).partition("://")
     host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host}{slash}{hidden_secret(path)}" if separator else hidden_secret(text)
+    if separator:
+        return f"{scheme}{separator}{host}{slash}{hidden_secret(path)}"
+    return hidden_secret(text)

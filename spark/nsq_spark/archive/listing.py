@@ -386,7 +386,9 @@ class _Recogniser:
         if spans and len(spans) == len(parts):
             return replace(info, first_ns=min(spans)[0], end_ns=max(last for _, last in spans) + 1)
         times = time_in(name_of(info.path), self._zone)
-        return replace(info, first_ns=times[0], end_ns=times[1], has_time_of_name=True) if times else info
+        if times:
+            return replace(info, first_ns=times[0], end_ns=times[1], has_time_of_name=True)
+        return info
 
 
 def _format(given: str | None) -> Format | None:

@@ -64,7 +64,8 @@ class NsqdPart(NamedTuple):
         ids = int(fields["first_id"], 16), int(fields["last_id"], 16)
         end_id = fields.get("end_id")  # earlier versions do not have it
         end = (int(end_id, 16), int(fields["end_seq"])) if end_id else None
-        epoch, first_seq = fields["epoch"], fields["first_seq"]
+        epoch = fields["epoch"]
+        first_seq = fields["first_seq"]
         return cls(fields["nsqd"], *ids, fields["count"], fields["is_ordered"], epoch, first_seq, end)
 
 

@@ -9,7 +9,8 @@ from nsqd_py.settings.declaration import BadOptions, Options, positive, setting,
 from nsqd_py.settings.program import ProgramOptions, ToolError
 from nsqd_py.settings.types import SIZE, SPARK_SETTINGS, STRING
 
-DELTA, ICEBERG = "delta", "iceberg:"
+DELTA = "delta"
+ICEBERG = "iceberg:"
 _MIB = 1024 * 1024
 _ICEBERG_NAME = re.compile(r"iceberg:[^:]+\.[^.:]+")
 _PACKAGES = ("pyspark", "pyarrow", "pandas")

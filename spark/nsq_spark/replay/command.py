@@ -81,14 +81,17 @@ class _Command:
 
     def run(self, scratch: str) -> int:
         """Return the exit status. `scratch` is the directory of a job without a checkpoint, and of a dry run."""
-        options, job = self._options, self.job
+        options = self._options
+        job = self.job
         listing = _listed(job)
         directory = job.checkpoint or scratch
         if options.dry_run and not has_checkpoint(directory):
             directory = scratch
         with closing(open_checkpoint(directory, job, listing.files)) as checkpoint:
             try:
-                return self._nothing_left(checkpoint) if checkpoint.is_complete else self._asked(checkpoint)
+                if checkpoint.is_complete:
+                    return self._nothing_left(checkpoint)
+                return self._asked(checkpoint)
             finally:
                 checkpoint.forget_unless_begun()
 
@@ -156,7 +159,9 @@ def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
 def _topics_there(checkpoint: Checkpoint) -> str:
     """Return the topics that there are: a mistyped --topic is similar to one of them."""
     topics = sorted({info.topic for info in checkpoint.files if info.has_one_topic or info.is_unwanted})
-    return f"; there are topics {some_text(topics, _TOPICS_SHOWN)}" if topics else ""
+    if topics:
+        return f"; there are topics {some_text(topics, _TOPICS_SHOWN)}"
+    return ""
 
 
 def _listed(job: Job) -> Listing:

@@ -148,7 +148,8 @@ class Job:
 
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a job to resume another one: not its pace, nor the number of cores."""
-        selection, destination = self.selection, self.destination
+        selection = self.selection
+        destination = self.destination
         requested = selection.requested
         return {
             "paths": [identical(path) for path in self.paths],

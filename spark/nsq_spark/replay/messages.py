@@ -82,7 +82,9 @@ class JobMessages:
     @property
     def sending(self) -> tuple[str, ...]:
         """The columns of rows that tasks send."""
-        return (*SENDING, PART, SHARED_ID) if self._selection.dedupe else SENDING
+        if self._selection.dedupe:
+            return (*SENDING, PART, SHARED_ID)
+        return SENDING
 
     @property
     def infers_types(self) -> bool:

@@ -13,7 +13,9 @@ from nsq_spark.replay.checkpoint.ledger import Acknowledged
 from nsq_spark.replay.checkpoint.refused import gather
 from nsq_spark.replay.job import REFUSED_FILE, Stopped
 
-ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
+ALL_SENT = 0
+FAILED = 1
+PARTLY_SENT = 3
 WORDS = {ALL_SENT: "sent", FAILED: "failed", PARTLY_SENT: "partly sent"}
 _MOST_ERRORS = 10
 

@@ -86,7 +86,8 @@ class StoredBefore:
         found = addresses_in(
             nsqd, STATS, self._access, "nsqd", lambda found: [one["topic_name"] for one in found["topics"]]
         )
-        to_topic, topic_map = self._destination.to_topic, self._destination.topic_map
+        to_topic = self._destination.to_topic
+        topic_map = self._destination.topic_map
         names = [name for name in found if not to_topic or name in (to_topic, *dict(topic_map).values())]
         if len(names) > _MOST_TOPICS:
             raise ArchiveError(f"nsq: {nsqd} has too many topics to ask for the end of each log")

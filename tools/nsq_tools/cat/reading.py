@@ -257,7 +257,9 @@ def _number(message: Any, name: str) -> int:
 
 def _reason_of(error: Exception) -> str:
     """Return the text of an error; a KeyError has only the name of what is missing."""
-    return f"there is no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, KeyError):
+        return f"there is no {error.args[0]}"
+    return str(error)
 
 
 def _grouped(rows: Iterable[tuple[Any, ...]]) -> Batches:

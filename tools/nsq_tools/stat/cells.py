@@ -34,7 +34,9 @@ def _with_unit(value: float) -> str:
 
 def short_rate(value: float) -> str:
     """Like `short_number`, but with one decimal for small numbers: 0, 0.5, 12."""
-    return f"{value:.1f}" if 0 < abs(value) < 9.95 else short_number(round(value))
+    if 0 < abs(value) < 9.95:
+        return f"{value:.1f}"
+    return short_number(round(value))
 
 
 def short_bytes(value: float) -> str:

@@ -29,9 +29,12 @@ _TIMEOUT_S = 2.0
 _PAUSE_S = 10.0
 # The answer has the record of the message: a whole publish.
 _MOST_ANSWER_BYTES = 64 * 1024 * 1024
-_EPOCH, _ENDED = "X-Nsq-Epoch", "X-Nsq-Ended"
-_BEFORE_ID, _FIRST_SEQ = "X-Nsq-Before-Id", "X-Nsq-First-Seq"
-_END_ID, _END_SEQ = "X-Nsq-End-Id", "X-Nsq-End-Seq"
+_EPOCH = "X-Nsq-Epoch"
+_ENDED = "X-Nsq-Ended"
+_BEFORE_ID = "X-Nsq-Before-Id"
+_FIRST_SEQ = "X-Nsq-First-Seq"
+_END_ID = "X-Nsq-End-Id"
+_END_SEQ = "X-Nsq-End-Seq"
 # No message is behind this id.
 _END_OF_IDS = "7fffffffffffffff"
 # The fields of LogPart that an nsqd says.
@@ -69,7 +72,9 @@ class LogPart:
         self.is_ordered &= is_ordered and first_id > self.last_id
         self.last_id = max(self.last_id, last_id)
         if not self.count or first_id < self.first_id:
-            self.first_id, self.epoch, self.first_seq = first_id, None, None
+            self.first_id = first_id
+            self.epoch = None
+            self.first_seq = None
         self.count += len(ids)
 
 
@@ -134,7 +139,8 @@ class LogPositions:
         except ValueError:
             self._ask_after_s[part.nsqd] = monotonic() + _PAUSE_S
             return False
-        part.epoch, part.first_seq = epoch, seq
+        part.epoch = epoch
+        part.first_seq = seq
         _set_end(part, headers)
         return True
 

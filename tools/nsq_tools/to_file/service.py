@@ -134,7 +134,9 @@ def _filename_format(options: ToFileOptions, form: FileFormat, codec: Codec) -> 
     name = options.filename_format
     if name == DEFAULT_FILENAME_FORMAT:
         name = name.removesuffix(DEFAULT_SUFFIX) + form.suffix
-    return name if not form.is_appendable or name.endswith(codec.suffix) else name + codec.suffix
+    if not form.is_appendable or name.endswith(codec.suffix):
+        return name
+    return name + codec.suffix
 
 
 def _datetime_format(options: ToFileOptions) -> str:

@@ -66,7 +66,9 @@ class PublishTarget:
         self._log = log
         self._on_refusal = on_refusal
         self._limits: dict[str, int] = {}  # in bytes, of a message and of the body of an MPUB
-        self._due_bytes = self._due_batches = self._due_messages = 0
+        self._due_bytes = 0
+        self._due_batches = 0
+        self._due_messages = 0
         self._splits = 0  # batches of which some parts are not due yet
         self._pause_s = _FIRST_PAUSE_S
         self._progress_s = monotonic()
