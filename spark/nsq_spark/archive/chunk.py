@@ -155,10 +155,9 @@ def positions_in_records(offsets: Numbers, counts: Numbers) -> Numbers:
 def index_in_records(counts: Numbers) -> Numbers:
     """Return 0, 1, ... for the messages of each record, by the number of messages of each."""
     index: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
-    if len(counts) == 1:
-        return index
-    firsts: Numbers = np.cumsum(counts) - counts
-    return index - np.repeat(firsts, counts)
+    if len(counts) != 1:
+        index = index - np.repeat(np.cumsum(counts) - counts, counts)
+    return index
 
 
 @dataclass(eq=False)
