@@ -47,7 +47,9 @@ _REMOVED = {
 
 
 def _check_poll_interval(value: int) -> str | None:
-    return None if value >= _SHORTEST_POLL_NS else "must be at least 250ms"
+    if value >= _SHORTEST_POLL_NS:
+        return None
+    return "must be at least 250ms"
 
 
 # Each setting: name, type, default, then its help.

@@ -130,7 +130,8 @@ def run_tool(
             options = program.read(sys.argv[1:] if argv is None else argv)
             options.check_values()
             check(options)
-            if answer := _config_answer(options):
+            answer = _config_answer(options)
+            if answer:
                 print(answer, end="")
                 return DONE
             return run(options, _open_log(options, f"[{program.name}] "))

@@ -132,7 +132,8 @@ class ProblemReports:
         problem = entry.problem
         known = self._known.get(problem.key)
         if known is None:
-            known = self._known[problem.key] = Known(problem, self._time_s, self._time_s, entry.since_s)
+            known = Known(problem, self._time_s, self._time_s, entry.since_s)
+            self._known[problem.key] = known
         known.problem = problem
         known.seen_s = self._time_s
         if not known.is_reported:

@@ -103,7 +103,9 @@ class Ring:
 
     @property
     def size_bytes(self) -> int:
-        return 0 if self._values is None else FLOAT_BYTES * self.capacity
+        if self._values is None:
+            return 0
+        return FLOAT_BYTES * self.capacity
 
 
 def mean(values: Iterable[float]) -> float:

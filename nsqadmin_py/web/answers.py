@@ -54,7 +54,9 @@ def is_missing_path(error: UpstreamError) -> bool:
 
 
 def reason_of(error: UpstreamError) -> str:
-    return _CANNOT if is_missing_path(error) else error.message or str(error)
+    if is_missing_path(error):
+        return _CANNOT
+    return error.message or str(error)
 
 
 def refusal_of(error: UpstreamError) -> RequestRefused:

@@ -303,7 +303,8 @@ def stats(request: Request[Broker]) -> Reply:
 
 def metrics(request: Request[Broker]) -> Reply:
     """Statistics for Prometheus. Its library takes 50 ms to import; that happens at the first scrape, in a thread."""
-    if missing := missing_package("prometheus_client", "metrics"):
+    missing = missing_package("prometheus_client", "metrics")
+    if missing:
         raise HttpError(501, missing)
     in_thread(gevent.get_hub().threadpool, import_module, "nsqd_py.stats.prometheus")
     from nsqd_py.stats.prometheus import CONTENT_TYPE, Exposition

@@ -269,7 +269,8 @@ class Broker:
         source = self.replication.scrub_source()
         if source is None:
             repair = Repairs.of(addition.other_copies() for addition in self.additions)
-            source = self.log_files = LogFiles(self.services, self.topics, self.removed_files, repair)
+            source = LogFiles(self.services, self.topics, self.removed_files, repair)
+            self.log_files = source
         self.scrub = Scrub(self.services, source)
         self.scrub.start()
 
@@ -464,7 +465,8 @@ class Broker:
 
     def check_writable(self) -> None:
         """Raise OSError if nothing can be created or deleted in the data path: a request that fails must change nothing."""
-        if error := self._access_problem():
+        error = self._access_problem()
+        if error:
             raise error
 
     def _can_change(self, changed: Topic | Channel, is_durable: bool) -> bool:
@@ -562,7 +564,8 @@ class Broker:
         if not self.writes_journal(topic, name):
             return self.get_channel(topic, name)
         self.check_channel_count(topic, self._begun_count(topic))
-        written = self._begun[key] = Event()
+        written = Event()
+        self._begun[key] = written
         try:
             return self._make_channel(topic, name)
         finally:

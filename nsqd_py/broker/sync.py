@@ -129,7 +129,8 @@ class GroupSync:
         if state is None:
             assert topic.log is not None
             alarm = self.services.alarms.alarm(lambda _now_ns: self._start(topic))
-            state = self._topics[topic] = _TopicSync(topic.log, alarm)
+            state = _TopicSync(topic.log, alarm)
+            self._topics[topic] = state
         due_ns = self._unsynced.setdefault(topic, self._clock() + self._timeout_ns)
         if self.sync_every == 1:
             if state.gate is _NO_PUBLISHERS:

@@ -232,4 +232,6 @@ class _Closing:
                 raise self.sync_error
         except OSError as error:
             self._failed("TOPIC(%s): failed to close - %s", self.topic.name, error)
-        return self.end if self.is_complete and self.is_synced else None
+        if self.is_complete and self.is_synced:
+            return self.end
+        return None

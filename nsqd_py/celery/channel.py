@@ -217,7 +217,8 @@ class NsqChannel(virtual.Channel):
             raise refusal(
                 f"consumer arguments {dict(arguments)} of queue {queue}", "remove consumer_arguments"
             )
-        self._sources[consumer_tag] = sources = list(self._new_sources(queue, no_ack))
+        sources = list(self._new_sources(queue, no_ack))
+        self._sources[consumer_tag] = sources
         self._consumers.add(consumer_tag)
         self._turns.extend(sources)
         self._receivers.update(dict.fromkeys(sources, callback))
@@ -281,7 +282,8 @@ class NsqChannel(virtual.Channel):
         """Return the next message of a queue; None if none comes within a second."""
         source = self._getters.get(queue)
         if source is None:
-            self._getters[queue] = source = next(self._new_sources(queue, no_ack))
+            source = next(self._new_sources(queue, no_ack))
+            self._getters[queue] = source
             self.connection.add_source(source, self)
         source.no_ack = no_ack
         source.consumer.allow(source.held + 1)
@@ -290,7 +292,9 @@ class NsqChannel(virtual.Channel):
             self.connection.wait_for_news(left_s)
         source.consumer.allow(source.held)
         payload = source.next_payload()
-        return None if payload is None else self.Message(payload, channel=self)
+        if payload is None:
+            return None
+        return self.Message(payload, channel=self)
 
     # ---- messages
 

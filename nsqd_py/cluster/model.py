@@ -126,7 +126,9 @@ class Node:
 
     def age_s(self, now_s: float) -> float | None:
         """Return the time since its last answer."""
-        return None if self.answered_s is None else now_s - self.answered_s
+        if self.answered_s is None:
+            return None
+        return now_s - self.answered_s
 
     def adding_up(self) -> Iterator[None]:
         """Add up all topics, and the channel sums of each topic. Yield now and then."""
@@ -182,7 +184,8 @@ class Cluster:
         """Add a node, or update what is `reported` about it."""
         node = self.nodes.get(address)
         if node is None:
-            node = self.nodes[address] = Node(address, reported)
+            node = Node(address, reported)
+            self.nodes[address] = node
         node.reported = reported
         return node
 
@@ -423,8 +426,11 @@ class Cluster:
         name = intern(name)  # all nsqds share one string
         row = self.topics.get(name)
         if row is None:
-            row = self.topics[name] = TopicRow(NO_TOPIC)
-        part = row.parts[node.address] = node.topics[name] = TopicPart(NO_TOPIC, UNKNOWN)
+            row = TopicRow(NO_TOPIC)
+            self.topics[name] = row
+        part = TopicPart(NO_TOPIC, UNKNOWN)
+        row.parts[node.address] = part
+        node.topics[name] = part
         node.is_moving = True
         self._touch(node, row)
         return part
@@ -436,8 +442,11 @@ class Cluster:
         channels = self.topics[topic].channels
         row = channels.get(name)
         if row is None:
-            row = channels[name] = ChannelRow(NO_CHANNEL)
-        part = row.parts[node.address] = of_topic.channels[name] = Part(NO_CHANNEL, UNKNOWN)
+            row = ChannelRow(NO_CHANNEL)
+            channels[name] = row
+        part = Part(NO_CHANNEL, UNKNOWN)
+        row.parts[node.address] = part
+        of_topic.channels[name] = part
         part.came_s = now_s if self.is_settled else 0.0
         node.is_moving = True
         self._touch(node, self.topics[topic])
@@ -517,7 +526,9 @@ def _increase(before: int, now: Any) -> int | None:
     """Return the difference of a number that not all nsqds report; None if it cannot be compared."""
     if type(now) is not int or not NOT_REPORTED <= now <= MOST_COUNT:
         raise ValueError("a count is no whole number, or too large for one")
-    return None if now < before or before == NOT_REPORTED else now - before
+    if now < before or before == NOT_REPORTED:
+        return None
+    return now - before
 
 
 def totals(cluster: Cluster) -> tuple[Numbers, Rates, Numbers, Rates]:

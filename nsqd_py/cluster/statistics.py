@@ -106,7 +106,9 @@ def plus(one: Numbers, other: Numbers) -> Numbers:
 
 def sum_of(rows: Collection[Numbers], nothing: Numbers) -> Numbers:
     """Return the sum of each column; `nothing` if there are no rows."""
-    return tuple(map(sum, zip(*rows, strict=True))) if rows else nothing
+    if rows:
+        return tuple(map(sum, zip(*rows, strict=True)))
+    return nothing
 
 
 def read_latency(row: Mapping[str, Any]) -> Latency:

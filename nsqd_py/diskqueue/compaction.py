@@ -249,7 +249,9 @@ def alive_bytes(segments: Iterable[Segment], living: Sequence[Range]) -> int:
 
 def moved_bytes(alive: int, living: Sequence[Range], *, is_sparse: bool) -> int:
     """Return the most bytes that the live messages take after a move: each run of them becomes one record."""
-    return alive if is_sparse else alive + RECORD_HEADER_BYTES * len(living)
+    if is_sparse:
+        return alive
+    return alive + RECORD_HEADER_BYTES * len(living)
 
 
 def is_worth_moving(size_bytes: int, alive: int, moved: int) -> bool:

@@ -247,7 +247,8 @@ class _Importer:
                 continue
             topic = topics.get(queue.topic)
             if topic is None and (queue.may_have_messages or entries is None):
-                topic = topics[queue.topic] = GoTopic(queue.topic, is_named=entries is not None)
+                topic = GoTopic(queue.topic, is_named=entries is not None)
+                topics[queue.topic] = topic
             if topic is None:
                 continue
             if queue.channel is None:

@@ -54,7 +54,9 @@ class ExistingTopic:
     @property
     def first_unreleased(self) -> int:
         """The number at which the first channel begins."""
-        return self.held.finished.floor if self.held is not None else 0
+        if self.held is not None:
+            return self.held.finished.floor
+        return 0
 
 
 def existing_topic(files: TopicFiles) -> ExistingTopic:

@@ -109,7 +109,9 @@ class EtcdStore:
         finally:
             if number is None:
                 self._revoke(handle)
-        return Lease(number, handle, holder) if number is not None else None
+        if number is not None:
+            return Lease(number, handle, holder)
+        return None
 
     def renew(self, lease: Lease) -> None:
         """Let the lease live for its whole time again, if its key is as its holder wrote it. Raises LeaseLost, LeaseError."""
@@ -174,7 +176,9 @@ class EtcdStore:
         """Return the note; an empty one if there is none. Raises LeaseError."""
         document = {"key": encoded(self.note_key)}
         found = self._ask("kv/range", document, lambda answer: answers.entry(answer, self.note_key))
-        return Note(found.text, found.revision) if found is not None else Note()
+        if found is not None:
+            return Note(found.text, found.revision)
+        return Note()
 
     def write_note(self, lease: Lease, text: str, revision: int) -> int:
         """Replace the note that has this revision, as the holder of this lease; return the new revision.

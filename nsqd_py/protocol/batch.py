@@ -67,7 +67,8 @@ class Batch:
         """The offset of each message in the body, behind its size; one more entry ends the last message."""
         starts = self._starts
         if starts is None:
-            starts = self._starts = self._find_starts()
+            starts = self._find_starts()
+            self._starts = starts
         return starts
 
     def _find_starts(self) -> Sequence[int]:

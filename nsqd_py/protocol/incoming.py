@@ -159,7 +159,9 @@ class FrameParser:
             return None
         self._put_aside(joined[end:], 0)
         content = joined[_HEAD_BYTES:end]
-        return ErrorFrame(content) if kind == ERROR else Responses(content, 1)
+        if kind == ERROR:
+            return ErrorFrame(content)
+        return Responses(content, 1)
 
     def take_rest(self) -> bytes:
         """Remove and return the bytes that do not belong to a frame yet."""

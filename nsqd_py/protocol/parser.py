@@ -380,9 +380,8 @@ class CommandParser:
                 command = self._even_mpub(cut_out(whole, first, after), count, self._params[1])
                 if command is not None:
                     return command, after
-            walk = self._walk = MessageWalk(
-                count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size
-            )
+            walk = MessageWalk(count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size)
+            self._walk = walk
         if not walk.go_on(whole, start):
             self._needed = walk.needed
             return None

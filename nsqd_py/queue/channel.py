@@ -118,7 +118,9 @@ class Channel(JournaledPosition):
     @property
     def dead_letter_count(self) -> int:
         """Messages that were moved to the dead letter topic."""
-        return self.dead_letters.count if self.dead_letters is not None else 0
+        if self.dead_letters is not None:
+            return self.dead_letters.count
+        return 0
 
     @property
     def depth(self) -> int:
@@ -148,7 +150,9 @@ class Channel(JournaledPosition):
         if not self.clients or self.is_paused or self.depth <= 0:
             return 0
         since_ns = max(self._moved_ns, self.oldest_ns)
-        return since_ns if self._clock() - since_ns >= _STALLED_AFTER_NS else 0
+        if self._clock() - since_ns >= _STALLED_AFTER_NS:
+            return since_ns
+        return 0
 
     @property
     def ready_count(self) -> int:

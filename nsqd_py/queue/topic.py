@@ -328,7 +328,8 @@ class Topic(Generic[L]):
             if log.append_at_once(batches, size_bytes):  # one system call
                 return True
         finally:
-            if (took_ns := disk_speed.now_ns() - began_ns) >= SLOW_NS:
+            took_ns = disk_speed.now_ns() - began_ns
+            if took_ns >= SLOW_NS:
                 disk_speed.note(took_ns)
         if writer is not None and log.waits_for_descriptor(size_bytes):
             writer.add(batches, publishers)

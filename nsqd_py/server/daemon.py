@@ -160,7 +160,9 @@ class Daemon:
             self._serve(signals)
         for handler in self._handlers:
             handler.cancel()
-        return _FAILED if self._has_failed else self.broker.drain.exit_status
+        if self._has_failed:
+            return _FAILED
+        return self.broker.drain.exit_status
 
     def yield_role(self) -> None:
         """End it, so that this nsqd can take another role."""
@@ -461,7 +463,9 @@ def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:
     """Return the template with `%s` replaced by this nsqd's address, and with a dot at its end."""
     address = join_address(broadcast_address, http_port).replace(".", "_").replace(":", "_")
     prefix = template.replace("%s", address)
-    return prefix if not prefix or prefix.endswith(".") else prefix + "."
+    if not prefix or prefix.endswith("."):
+        return prefix
+    return prefix + "."
 
 
 def _with_port(address: str, port: int) -> str:

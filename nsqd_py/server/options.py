@@ -99,7 +99,9 @@ RATE: Kind[int] = Kind(
 
 
 def _check_rate(value: int) -> str | None:
-    return None if value >= 0 or value == AUTO else "must not be negative"
+    if value >= 0 or value == AUTO:
+        return None
+    return "must not be negative"
 
 
 class _General(program.LogOptions, title="General"):

@@ -232,7 +232,8 @@ def bad_options(prefix: str, kind: type[Exception] = ValueError) -> Iterator[Non
 
 def check_package(module: str, extra: str, flag: str) -> None:
     """Raise BadOptions if the module of an extra that a flag needs is not installed."""
-    if missing := missing_package(module, extra):
+    missing = missing_package(module, extra)
+    if missing:
         raise BadOptions(f"{flag}: {missing}")
 
 

@@ -87,7 +87,9 @@ class StringList(Kind[tuple[str, ...]]):
 
     def from_config(self, value: object) -> tuple[str, ...]:
         if isinstance(value, str):
-            return tuple(map(self.parse, value.split(","))) if value else ()
+            if value:
+                return tuple(map(self.parse, value.split(",")))
+            return ()
         return tuple(map(self.parse, self.from_native(value)))
 
 

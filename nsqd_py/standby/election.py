@@ -232,7 +232,9 @@ class Election:
 
     def _granted_role(self) -> str | None:
         """Return the role that the lease gives this nsqd; None while no other nsqd has it either."""
-        return _PRIMARY if self._keeper.is_held else self._keeper.other_holder
+        if self._keeper.is_held:
+            return _PRIMARY
+        return self._keeper.other_holder
 
     def _decide(self) -> None:
         """End the daemon if its role is over. A standby stays one while there is no holder."""

@@ -176,7 +176,8 @@ class Follower:
                     pause_s = _FIRST_PAUSE_S
                     reported = ""
                 if self.upkeep.damage.changed:  # it ended the connection to get them again
-                    self.error = reported = self.upkeep.damage.text()
+                    reported = self.upkeep.damage.text()
+                    self.error = reported
                 else:
                     self.error = sentence(error)
                 if self.error != reported:
@@ -204,7 +205,8 @@ class Follower:
 
     def _follow(self) -> None:
         """Follow until the connection ends. Raises OSError and NsqdError."""
-        link = self._link = Link(self._options, self._acknowledge)
+        link = Link(self._options, self._acknowledge)
+        self._link = link
         self._to_acknowledge = 0
         self._acknowledged = 0
         self._is_listed = False

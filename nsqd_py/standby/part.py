@@ -55,7 +55,9 @@ class Asked:
 def _held_election(host: Host) -> Election | None:
     """Return the election, if it has made this nsqd the primary; else None."""
     election: Election | None = host.shared.get(_ELECTION)
-    return election if election is not None and election.is_primary else None
+    if election is not None and election.is_primary:
+        return election
+    return None
 
 
 class StandbyPart(Part):

@@ -41,12 +41,16 @@ class ChannelOfTopic(NamedTuple):
 
 def age_s(timestamp_ns: int) -> float:
     """Return the time since a timestamp; 0 if it is 0, or in the future."""
-    return max(0, wall_ns() - timestamp_ns) / SECOND_NS if timestamp_ns else 0.0
+    if timestamp_ns:
+        return max(0, wall_ns() - timestamp_ns) / SECOND_NS
+    return 0.0
 
 
 def time_before_s(ms_ago: int | None) -> float:
     """Return the time, since the Unix epoch, that was this long ago; 0 for None."""
-    return 0.0 if ms_ago is None else wall_ns() / SECOND_NS - ms_ago / 1000
+    if ms_ago is None:
+        return 0.0
+    return wall_ns() / SECOND_NS - ms_ago / 1000
 
 
 def counter(

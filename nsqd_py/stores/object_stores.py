@@ -134,7 +134,8 @@ def s3_arguments(settings: Mapping[str, str], bucket: str = "") -> dict[str, obj
         text = settings.get(_S3 + key)
         if text:
             arguments[name] = text
-    if endpoint := settings.get(f"{_S3}endpoint") or _environment(*_ENDPOINT_NAMES):
+    endpoint = settings.get(f"{_S3}endpoint") or _environment(*_ENDPOINT_NAMES)
+    if endpoint:
         scheme, found, host = endpoint.rpartition("://")
         is_encrypted = settings.get(f"{_S3}connection.ssl.enabled", "true").lower() != "false"
         arguments["endpoint_override"] = host.rstrip("/")

@@ -180,7 +180,9 @@ class Client(Stream):
     @property
     def authorization(self) -> Authorization | None:
         """The client's authorization, or None before AUTH."""
-        return self.guard.authorization if self.guard is not None else None
+        if self.guard is not None:
+            return self.guard.authorization
+        return None
 
     # ---- a publisher
 

@@ -313,7 +313,8 @@ class TaskPublisher:
             self._ended(batch, error)
 
     def _open(self) -> NonBlockingProducer:
-        producer = self._producer = self._producers.open()
+        producer = self._producers.open()
+        self._producer = producer
         while not producer.has_discovered:
             self._observer.poll()
             producer.step(_STEP_S)

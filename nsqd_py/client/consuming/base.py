@@ -195,7 +195,8 @@ class BaseConsumer:
         is_spent = self._is_spent(item)
         handler = self._giving_up(item) if is_spent else self._handler
         try:
-            if (result := handler(item)) is not None:
+            result = handler(item)
+            if result is not None:
                 check_handler_result(handler, result)
         except BaseException as error:
             if self._fail(item, error, handler):

@@ -291,7 +291,8 @@ class Subscription:
 
     def opened(self, address: str, negotiated: Negotiated) -> InFlightWindow:
         """Add a window: an nsqd has accepted the subscription."""
-        window = self.windows[address] = InFlightWindow(self, address, negotiated)
+        window = InFlightWindow(self, address, negotiated)
+        self.windows[address] = window
         self._spread.add(window)
         self._distribute_rdy()
         return window

@@ -169,7 +169,8 @@ class Dispatcher:
         """Add an nsqd. A known one keeps its state."""
         writer = self.writers.get(address)
         if writer is None:
-            writer = self.writers[address] = ConnectionWriter(address, self._limits, pause)
+            writer = ConnectionWriter(address, self._limits, pause)
+            self.writers[address] = writer
         writer.is_needed = True
         return writer
 
@@ -200,7 +201,9 @@ class Dispatcher:
         writer.failure = error
         self._leave_alone(writer, now_s)
         no_nsqd = self.no_nsqd()
-        return self._fail_all(self._take_waiting(), no_nsqd) if no_nsqd else []
+        if no_nsqd:
+            return self._fail_all(self._take_waiting(), no_nsqd)
+        return []
 
     def no_nsqd(self) -> NoNsqd | None:
         """Return the error if each nsqd was tried and none ever connected: the addresses may be wrong.
@@ -264,7 +267,8 @@ class Dispatcher:
         """Return the next publishes that a writer has room for. Call it after each event until it returns None."""
         most = RUN if len(self._open) > 1 else self._limits.publishes
         for _ in self._open:
-            self._turn = turn = (self._turn + 1) % len(self._open)
+            turn = (self._turn + 1) % len(self._open)
+            self._turn = turn
             writer = self._open[turn]
             before_bytes = writer.size_bytes
             publishes = writer.take(self.waiting, most, now_s)

@@ -189,7 +189,8 @@ def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
         ranges.extend(entry.finished)
         if with_waiting:
             waiting.add_packed(entry.waiting)
-        end = position = position + entry.size
+        end = position + entry.size
+        position = end
     if data and not end:
         damaged.append((0, len(data)))
     saved = _settle(floor, ranges, waiting)

@@ -31,7 +31,8 @@ class PackedWaits:
     __slots__ = ("_packed",)
 
     def __init__(self, waits: Iterable[Wait] = ()) -> None:
-        packed = self._packed = bytearray()
+        packed = bytearray()
+        self._packed = packed
         for low, high, due_ns, attempts in waits:
             packed += _WAIT.pack(low, high, due_ns, min(attempts, _MOST_ATTEMPTS))
 

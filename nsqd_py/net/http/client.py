@@ -69,7 +69,8 @@ def resolve_by_hub(host: str, port: int) -> list[Target]:
 
     An IP address is none of its work: the first name takes 10 ms, for gevent's threads.
     """
-    if literal := literal_target(host, port):
+    literal = literal_target(host, port)
+    if literal:
         return [literal]
     check_host(host)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -362,7 +362,8 @@ class Logins:
             raise TooManyLogins
         self._waiting[source] += 1
         try:
-            if delay_s := self.delay_s(address):
+            delay_s = self.delay_s(address)
+            if delay_s:
                 self._sleep(delay_s)
             with self._turn:
                 yield

@@ -310,7 +310,9 @@ def _text(escaped: bytes) -> str:
 
 def unescape(escaped: bytes) -> bytes:
     """Return the bytes with escapes decoded: `%41` becomes `A`. Raises BadQuery."""
-    return _PERCENT.sub(_byte, escaped) if b"%" in escaped else escaped
+    if b"%" in escaped:
+        return _PERCENT.sub(_byte, escaped)
+    return escaped
 
 
 def _byte(match: re.Match[bytes]) -> bytes:

@@ -71,7 +71,8 @@ class Lookahead:
     def _read_on(self) -> None:
         loaded = self._loaded
         spans = self._spans
-        at = first = self._at
+        at = self._at
+        first = at
         last: Batch | None = None
         try:
             for batch in self._source.batches_at(self._lows[at:]):

@@ -36,7 +36,9 @@ def hidden_option(text: str) -> str:
     """Return `name,value` of an option of the client, with the value hidden unless the name says that it is open."""
     name, comma, value = text.partition(",")
     is_open = comma and name.replace("_", "").isalnum() and "secret" not in name
-    return f"{name},{hidden_url(value)}" if is_open else hidden_value(text)
+    if is_open:
+        return f"{name},{hidden_url(value)}"
+    return hidden_value(text)
 
 
 def hidden_spark_setting(text: str) -> str:

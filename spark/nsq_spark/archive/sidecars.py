@@ -145,7 +145,8 @@ class Manifests:
         for directory in reversed(list(directories_above(path))):
             if directory not in self._read:
                 self._read[directory] = self._manifest(directory)
-            if found := self._read[directory].get(path.removeprefix(f"{directory}/")):
+            found = self._read[directory].get(path.removeprefix(f"{directory}/"))
+            if found:
                 return found
         return []
 

@@ -80,7 +80,9 @@ class Storage:
                 return _remote_entry(store, info)
             return None
         entry = _local.find(local_path(path))
-        return entry._replace(path=as_text(entry.path)) if entry else None
+        if entry:
+            return entry._replace(path=as_text(entry.path))
+        return None
 
     def may_grow(self, path: str) -> bool:
         """False if no process has the file open for writing, as the kernel of Linux knows of files on this machine's disks."""

@@ -66,7 +66,8 @@ class StoreLogs:
             if not self._reader.refresh() and self._logs is not None:
                 return
         self._logs = None
-        if text := incomplete_base(self._reader):
+        text = incomplete_base(self._reader)
+        if text:
             self._report(text)
 
     def logs(self) -> list[StoredLog]:

@@ -18,7 +18,9 @@ _PACKAGES = ("pyspark", "pyarrow", "pandas")
 
 def _check_table(text: str) -> str | None:
     is_table = text in ("", DELTA) or _ICEBERG_NAME.fullmatch(text)
-    return None if is_table else "must be delta or iceberg:namespace.table"
+    if is_table:
+        return None
+    return "must be delta or iceberg:namespace.table"
 
 
 class _Store(Options, title="Store"):

@@ -139,7 +139,8 @@ class _Command:
 
     def _advise(self, outcome: Outcome) -> None:
         """Say how to send the rest, if there is one."""
-        if advice := how_to_resume(outcome, self.job.checkpoint, self._words):
+        advice = how_to_resume(outcome, self.job.checkpoint, self._words)
+        if advice:
             complain(advice)
 
     def report(self, job: Job, outcome: Outcome) -> None:
@@ -176,7 +177,8 @@ def _listed(job: Job) -> Listing:
     ):
         if paths:
             complain(f"left out, as {reason}: {some_text([name_of(path) for path in paths], _FILES_SHOWN)}")
-    if warning := found.zone_warning("--file-time-zone"):
+    warning = found.zone_warning("--file-time-zone")
+    if warning:
         complain(f"warning: {warning}")
     if not found.files:
         raise ArchiveError(f"there are no files with messages in {' '.join(job.paths)}")

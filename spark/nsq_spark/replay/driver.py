@@ -296,7 +296,8 @@ def _reason(error: Exception) -> str:
         text = str(java.getMessage() or java.toString()) if java is not None else str(error)
     except Exception:  # noqa: BLE001  py4j asks the Java process for the text, and raises many kinds
         text = type(error).__name__
-    if ours := _OUR_ERROR.findall(text):
+    ours = _OUR_ERROR.findall(text)
+    if ours:
         return str(ours[-1])
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 

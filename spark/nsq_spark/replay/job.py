@@ -265,7 +265,8 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
         compiled(options.topic_pattern)
     if options.json_schema and not options.where:
         raise BadOptions("--json-schema gives the types of the fields in --where, which is missing")
-    if changing := _CHANGING.search(_QUOTED.sub("''", options.where)):
+    changing = _CHANGING.search(_QUOTED.sub("''", options.where))
+    if changing:
         raise BadOptions(
             f"--where: {changing[0].rstrip(' (')} has another value each time, and a replay that goes on would choose other "
             "messages; use a hash of the id to take some of them, --start and --end for times"

@@ -105,7 +105,9 @@ class Outcome:
     def exit_code(self) -> int:
         if self.is_complete and not self.refused:
             return FAILED if self.is_empty else ALL_SENT
-        return PARTLY_SENT if self.counts.messages or self.before else FAILED
+        if self.counts.messages or self.before:
+            return PARTLY_SENT
+        return FAILED
 
     def add(self, results: Iterable[Outcome]) -> None:
         """Add the results of tasks."""

@@ -46,7 +46,8 @@ class StoredBefore:
         """Return how many messages more than `sent`, by topic, are stored since then. Raises ArchiveError if no log says it."""
         if self._failure:
             raise self._failure
-        if new := self._addresses() - self._nsqds:
+        new = self._addresses() - self._nsqds
+        if new:
             raise ArchiveError(f"{min(new)} was not there when the replay began")
         stored = dict.fromkeys(sent, 0)
         for nsqd in self._nsqds:

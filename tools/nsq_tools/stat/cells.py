@@ -19,7 +19,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def short_number(value: float) -> str:
     """Return the number in at most five characters: 9999, 12.3k, 456k, 7.8M."""
-    return str(int(value)) if abs(value) < 10_000 else _with_unit(value)
+    if abs(value) < 10_000:
+        return str(int(value))
+    return _with_unit(value)
 
 
 def _with_unit(value: float) -> str:

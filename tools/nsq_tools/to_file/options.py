@@ -64,7 +64,9 @@ def check_output_dir(text: str) -> str | None:
 
 def check_table_name(text: str) -> str | None:
     is_table = text in ("", "delta") or re.fullmatch(r"iceberg:[^:]+\.[^.:]+", text)
-    return None if is_table else "must be delta or iceberg:namespace.table"
+    if is_table:
+        return None
+    return "must be delta or iceberg:namespace.table"
 
 
 class _Source(SourceOptions, title="Source"):

@@ -94,7 +94,8 @@ def _check_format(options: ToFileOptions, plan: Plan) -> None:
 
 
 def _check_package(flag: str, package: str, extra: str) -> None:
-    if missing := missing_package(package, extra):
+    missing = missing_package(package, extra)
+    if missing:
         raise BadOptions(f"{flag} {missing.removeprefix('it ')}")
 
 

@@ -277,6 +277,7 @@ class Finisher:
             self._log.info(
                 "[%s] finished %s: %d messages, %d bytes", self._name, entry.path, entry.messages, entry.bytes
             )
-        if damage := file.damage_text(entry):
+        damage = file.damage_text(entry)
+        if damage:
             self.has_failed = True
             self._log.error("[%s] DAMAGED: %s", self._name, damage)

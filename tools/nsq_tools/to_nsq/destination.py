@@ -173,7 +173,8 @@ class PublishTarget:
         """Send a batch that was too large, of which nsqd has stored nothing, in parts that fit its limit."""
         # Before `send` waits for room: all waiting batches may be split at the same time.
         self._count(batch, -1)
-        if named := _TOO_BIG.search(error.text):
+        named = _TOO_BIG.search(error.text)
+        if named:
             self._limits[named[1]] = int(named[2])
         if len(batch.records) == 1 and len(batch.records[0]) <= self._limits.get("message", inf):
             self._refuse(batch, 0, error.reason)

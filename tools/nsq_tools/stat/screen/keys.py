@@ -47,7 +47,8 @@ class KeyReader:
         keys = []
         end = 0
         while match := _KEY.match(text, end):
-            if name := _name_of(match[0]):
+            name = _name_of(match[0])
+            if name:
                 keys.append(name)
             end = match.end()
         self._rest = text[end:]
