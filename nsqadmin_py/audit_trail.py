@@ -20,7 +20,9 @@ _MOST_OF_RESULT = 500
 _MOST_DETAILS = 10
 
 # The outcome of an action: on all nsqds, on some of them, or on none.
-DONE, PARTLY, NOT_DONE = "done", "partly", "failed"
+DONE = "done"
+PARTLY = "partly"
+NOT_DONE = "failed"
 _STATES = (DONE, PARTLY, NOT_DONE)
 _TEXTS = ("action", "user", "address", "topic", "channel", "node", "result")
 

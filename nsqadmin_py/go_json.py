@@ -100,7 +100,9 @@ def _stats(
 
 def _or_null(found: list[Statistics], row: Any, key: str) -> list[Statistics] | None:
     """Return what was found in a list of a row; None if the row has no list."""
-    return found if isinstance(row, Mapping) and isinstance(row.get(key), list) else None
+    if isinstance(row, Mapping) and isinstance(row.get(key), list):
+        return found
+    return None
 
 
 def _client_stats(row: Any, node: str, producer: Producer, now_s: float) -> Statistics:
@@ -208,7 +210,9 @@ def latency(row: Any) -> Statistics | None:
 
 
 def _float(value: Any) -> float:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    return 0.0
 
 
 def merged_latency(parts: Iterable[Statistics], topic: str, channel: str = "") -> Statistics:

@@ -47,7 +47,9 @@ _REMOVED = {
 
 
 def _check_poll_interval(value: int) -> str | None:
-    return None if value >= _SHORTEST_POLL_NS else "must be at least 250ms"
+    if value >= _SHORTEST_POLL_NS:
+        return None
+    return "must be at least 250ms"
 
 
 # Each setting: name, type, default, then its help.
@@ -274,7 +276,8 @@ def check_options(options: NsqadminOptions) -> None:
 
 
 def _check_addresses(options: NsqadminOptions) -> None:
-    lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
+    lookupds = options.lookupd_http_address
+    nsqds = options.nsqd_http_address
     check_one_of(options, "nsqd_http_address", "lookupd_http_address")
     for address in (*lookupds, *nsqds):
         url = address if "://" in address else f"http://{address}/"
@@ -289,7 +292,8 @@ def _check_url(what: str, url: str) -> None:
 
 
 def _check_client_tls(options: NsqadminOptions) -> None:
-    cert, key = options.http_client_tls_cert, options.http_client_tls_key
+    cert = options.http_client_tls_cert
+    key = options.http_client_tls_key
     if cert or key:
         tls_options.check_certificate(cert, key, "http-client-tls", level=options.tls_security_level)
     if options.http_client_tls_root_ca_file:

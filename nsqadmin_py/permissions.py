@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-VIEW, PUBLISH, ADMINISTER = "view", "publish", "administer"
+VIEW = "view"
+PUBLISH = "publish"
+ADMINISTER = "administer"
 # Each permission includes those before it.
 _ORDER = (VIEW, PUBLISH, ADMINISTER)
 _ALL_TOPICS = "*"

@@ -161,4 +161,6 @@ def page_url(options: NsqadminOptions) -> str:
 
 def _escaped(name: str) -> str:
     # Browsers resolve `.` and `..`, also if escaped once: see `enc` in static/lib/api.js.
-    return name.replace(".", "%252E") if name in (".", "..") else quote(name, safe="")
+    if name in (".", ".."):
+        return name.replace(".", "%252E")
+    return quote(name, safe="")

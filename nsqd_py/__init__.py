@@ -15,7 +15,6 @@ taskiq    a broker for taskiq
 errors    every error of nsqd, with the form that clients see                 pure
 clock     the wall clock and the steady clock
 version   the version of this project, and of the NSQ release that it matches
-celery    a transport of kombu, so that Celery uses nsqds as its broker
 
 `nsqd_py.embedded()` starts a real nsqd for a test or a notebook (testing/embedded.py).
 
@@ -49,6 +48,7 @@ protocol    the NSQ protocol without I/O
 testing     nsqds as child processes, and the pytest plugin
 work        handlers with values, retries, dead letters and time limits, over the client
 django      a backend for django.tasks, on work
+celery      a transport of kombu, so that Celery uses nsqds as its broker
 """
 
 from __future__ import annotations

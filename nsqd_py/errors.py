@@ -26,7 +26,9 @@ def is_full(error: OSError) -> bool:
 
 def missing_package(module: str, extra: str) -> str:
     """Return what to install for a module of an extra; "" if it is installed."""
-    return "" if find_spec(module) is not None else f"it needs {module}: pip install 'nsqd-py[{extra}]'"
+    if find_spec(module) is not None:
+        return ""
+    return f"it needs {module}: pip install 'nsqd-py[{extra}]'"
 
 
 def bug_number(bug: BaseException) -> str:

@@ -92,9 +92,10 @@ class NsqBroker(AsyncBroker):
         When a worker stops, it leaves this generator first and then waits for its tasks, whose acks need the connections:
         so the end only pauses the consumer, and `shutdown` ends it.
         """
-        consumer = self._consumer = Consumer(
+        consumer = Consumer(
             self.topic, self.channel, max_in_flight=self.max_in_flight, max_attempts=0, **self._client
         )
+        self._consumer = consumer
         waking = asyncio.create_task(_wake_often())
         try:
             while (message := await consumer.next()) is not None:

@@ -235,7 +235,8 @@ class PeerConnection(Stream):
         if body is None:
             return None
         self._awaits_body = False
-        peer = self.identified = identify(self.peer, body, self._directory.clock())
+        peer = identify(self.peer, body, self._directory.clock())
+        self.identified = peer
         self._registry.add_peer(peer)
         shown = (peer.fields[name] for name in REQUIRED_FIELDS)
         self.log.of_clients.info(

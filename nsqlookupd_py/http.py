@@ -132,7 +132,8 @@ def _encode_nodes(api: LookupApi) -> Iterator[bytes]:
         yield from _json_list(topics)
         before = b"},"
     yield b"}]" if before else b"]"
-    if departed := api.registry.departed(api.clock()):
+    departed = api.registry.departed(api.clock())
+    if departed:
         rows = [{"broadcast_address": host, "http_port": port} for host, port in departed]
         yield b',"departed":' + orjson.dumps(rows)
     yield b"}"

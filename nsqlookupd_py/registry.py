@@ -151,7 +151,8 @@ class Registry:
         """Return a topic. Add it and the channel if they are new."""
         entry = self._topics.get(topic)
         if entry is None:
-            entry = self._topics[topic] = Topic()
+            entry = Topic()
+            self._topics[topic] = entry
             self.names += 1
         if channel and channel not in entry.channels:
             entry.channels[channel] = set()
@@ -315,7 +316,9 @@ class Registry:
     def _producers(self, topic: str, channel: str = "") -> Collection[Peer]:
         """Return the producers of a topic or channel; none if it is unknown."""
         known = self._known(topic)
-        return known.channels.get(channel, ()) if channel else known.producers
+        if channel:
+            return known.channels.get(channel, ())
+        return known.producers
 
     def lookup(self, topic: str, now_ns: int) -> list[Peer] | None:
         """Return the producers of a topic that are alive and not tombstoned; None for an unknown topic."""

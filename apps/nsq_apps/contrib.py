@@ -19,7 +19,9 @@ def directory() -> Path:
     """Return the directory with the files: inside the installed package, or at the top of a checkout."""
     package = Path(nsqd_py.__path__[0])
     installed = package / "contrib"
-    return installed if installed.is_dir() else package.parent / "contrib"
+    if installed.is_dir():
+        return installed
+    return package.parent / "contrib"
 
 
 def names() -> list[str]:

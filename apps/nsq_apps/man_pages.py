@@ -74,4 +74,6 @@ def _lines(text: str) -> str:
 def _text(text: str) -> str:
     """Return a line in which no character has a meaning for troff."""
     escaped = "".join(_ESCAPES.get(one) or (one if one.isascii() else f"\\[u{ord(one):04X}]") for one in text)
-    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
+    if escaped.startswith((".", "'")):
+        return f"\\&{escaped}"
+    return escaped

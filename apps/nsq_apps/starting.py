@@ -83,7 +83,9 @@ def run_daemon(
                 return serve(options, log)
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", name, error)
-            return BAD_USAGE if isinstance(error, BadOptions) or answer else FAILED
+            if isinstance(error, BadOptions) or answer:
+                return BAD_USAGE
+            return FAILED
         except Exception as error:  # a bug: its traceback is logged in the form of all log lines
             log.exception("%s ends - %r", name, error)
             return FAILED
@@ -128,13 +130,16 @@ def run_tool(
             options = program.read(sys.argv[1:] if argv is None else argv)
             options.check_values()
             check(options)
-            if answer := _config_answer(options):
+            answer = _config_answer(options)
+            if answer:
                 print(answer, end="")
                 return DONE
             return run(options, _open_log(options, f"[{program.name}] "))
         except (BadOptions, ToolError) as error:
             complain(*map(one_line, f"{program.command}: {options.without_secrets(str(error))}".split("\n")))
-            return BAD_USAGE if isinstance(error, BadOptions) or _config_answer(options) else FAILED
+            if isinstance(error, BadOptions) or _config_answer(options):
+                return BAD_USAGE
+            return FAILED
         except KeyboardInterrupt:  # the tool has not installed its signal handlers yet, or has none
             return FAILED
 

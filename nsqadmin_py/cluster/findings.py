@@ -45,7 +45,9 @@ class Findings:
 
     def age_s(self, oldest_s: float | None) -> float | None:
         """Return the time since a message was published, as of the last round; None if that is unknown."""
-        return None if oldest_s is None else max(0.0, round(self.time_s - oldest_s, 1))
+        if oldest_s is None:
+            return None
+        return max(0.0, round(self.time_s - oldest_s, 1))
 
 
 class VisibleCluster(Cluster):

@@ -23,7 +23,8 @@ from nsqd_py.cluster.problems.kinds import INFO, KINDS, LOOKUP_KINDS, Problem
 from nsqd_py.cluster.problems.words import counted
 from nsqd_py.cluster.values import flag_in, rows_in, text_in, texts_in
 
-BEGAN, ENDED = "problem_began", "problem_ended"
+BEGAN = "problem_began"
+ENDED = "problem_ended"
 # A problem is reported when it has been there for this long, and forgotten before if it is away for as long.
 BEGINS_AFTER_S = 10.0
 # The problems of a kind that are reported one by one. One more report, with this topic, counts the others.
@@ -77,7 +78,9 @@ class Report(NamedTuple):
     def dedup_key(self) -> str:
         """The same for this problem at all times and in all nsqadmins of the cluster."""
         key = self.key
-        return key if len(key) <= _MOST_KEY_CHARACTERS else sha256(key.encode()).hexdigest()
+        if len(key) <= _MOST_KEY_CHARACTERS:
+            return key
+        return sha256(key.encode()).hexdigest()
 
 
 class ProblemReports:
@@ -129,7 +132,8 @@ class ProblemReports:
         problem = entry.problem
         known = self._known.get(problem.key)
         if known is None:
-            known = self._known[problem.key] = Known(problem, self._time_s, self._time_s, entry.since_s)
+            known = Known(problem, self._time_s, self._time_s, entry.since_s)
+            self._known[problem.key] = known
         known.problem = problem
         known.seen_s = self._time_s
         if not known.is_reported:

@@ -29,7 +29,8 @@ class Ring:
     def put(self, step: int, value: float) -> None:
         """Set the value of a step. It replaces an existing value; a step before the latest is ignored."""
         if self.last < 0:
-            self.first = self.last = step
+            self.first = step
+            self.last = step
             self._constant = value
             return
         if step < self.last:
@@ -93,7 +94,8 @@ class Ring:
         ring = cls(capacity)
         if not 0 <= first <= last or last - first >= capacity or len(values) not in (1, last - first + 1):
             raise ValueError("steps and values do not fit")
-        ring.first, ring.last = first, last
+        ring.first = first
+        ring.last = last
         ring._constant = values[0]
         if len(values) > 1:
             ring._values = ring._spread(values)
@@ -101,7 +103,9 @@ class Ring:
 
     @property
     def size_bytes(self) -> int:
-        return 0 if self._values is None else FLOAT_BYTES * self.capacity
+        if self._values is None:
+            return 0
+        return FLOAT_BYTES * self.capacity
 
 
 def mean(values: Iterable[float]) -> float:

@@ -87,7 +87,8 @@ class History:
             if series is None:
                 if len(self.series) >= MOST_SERIES:
                     continue
-                series = self.series[key] = Series()
+                series = Series()
+                self.series[key] = series
             if quantiles:
                 series.quantiles = quantiles
             self._put(series, step, values)
@@ -97,7 +98,8 @@ class History:
         for name, value in values.items():
             rings = known.get(name)
             if rings is None:
-                rings = known[name] = self.new_rings()
+                rings = self.new_rings()
+                known[name] = rings
             fine = rings.fine
             if 1 < step - fine.last <= MOST_FILLED + 1 and fine.last >= 0:
                 for missed in range(fine.last + 1, step):

@@ -85,7 +85,8 @@ def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
         return lambda value: isinstance(value, str) and part in value
     if sign == "!=":
         return lambda value: not _is_equal(value, expected)
-    if order := _ORDERS.get(sign):
+    order = _ORDERS.get(sign)
+    if order:
         return lambda value: _is_comparable(value, expected) and order(value, expected)
     return lambda value: _is_equal(value, expected)
 

@@ -153,7 +153,8 @@ class LogSearch:
         with _checked():
             header = FileHeader.decode(data)
             if len(data) == FILE_HEADER_BYTES:
-                page.is_end = self.is_over = True
+                page.is_end = True
+                self.is_over = True
                 page.next_seq = max(page.next_seq, header.first_seq)
             for batch in batches_in(data, header.salt):
                 if not self._take(batch):

@@ -82,7 +82,9 @@ class AccessRights:
     def is_admin(self, request: Request) -> bool:
         """True if the user may do everything: an --admin-user, or anybody without such users and rules."""
         users = self._options.admin_user
-        return self._checked_user(request) in users if users else not self._rules
+        if users:
+            return self._checked_user(request) in users
+        return not self._rules
 
     def scope(self, request: Request) -> Scope:
         """Return the permissions on topics."""
@@ -92,7 +94,9 @@ class AccessRights:
 
     def _checked_user(self, request: Request) -> str:
         """Return the user that a trusted proxy names, or that has logged in here."""
-        return self._named(request) if self._guard is None else self.user(request)
+        if self._guard is None:
+            return self._named(request)
+        return self.user(request)
 
     def _named(self, request: Request) -> str:
         return self._trusted_header(request, self._options.acl_http_header)
@@ -226,4 +230,6 @@ def host_of(environ: dict[str, Any]) -> str:
 def peer_of(environ: dict[str, Any]) -> str:
     """Return the client as `host:port`, or `@` for a unix socket."""
     host = host_of(environ)
-    return join_address(host, int(environ.get("REMOTE_PORT") or 0)) if host else "@"
+    if host:
+        return join_address(host, int(environ.get("REMOTE_PORT") or 0))
+    return "@"

@@ -29,7 +29,9 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.threads import in_slices
 
 _MOST_REQUEUED = 100_000
-_UNAUTHORIZED, _FORBIDDEN, _CONFLICT = 401, 403, 409
+_UNAUTHORIZED = 401
+_FORBIDDEN = 403
+_CONFLICT = 409
 _MOST_AUDITED = 100  # characters of each
 # They concern all users, and so need an administrator of everything.
 _WITHOUT_TOPIC = ("dismiss", "promote")
@@ -293,7 +295,9 @@ def _notice_name(order: ActionRequest) -> str:
         return "tombstone_topic_producer"
     if order.action not in _OF_GO:
         return order.action
-    return f"{order.action}_channel" if order.channel else f"{order.action}_topic"
+    if order.channel:
+        return f"{order.action}_channel"
+    return f"{order.action}_topic"
 
 
 def _target(order: ActionRequest) -> str:

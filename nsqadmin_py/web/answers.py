@@ -54,7 +54,9 @@ def is_missing_path(error: UpstreamError) -> bool:
 
 
 def reason_of(error: UpstreamError) -> str:
-    return _CANNOT if is_missing_path(error) else error.message or str(error)
+    if is_missing_path(error):
+        return _CANNOT
+    return error.message or str(error)
 
 
 def refusal_of(error: UpstreamError) -> RequestRefused:
@@ -168,7 +170,9 @@ def _check_values(text: str) -> None:
     """Raises ValueError for a long text with too many values."""
     if len(text) <= _SHORT_BYTES:
         return
-    position = between = count = 0
+    position = 0
+    between = 0
+    count = 0
     while position < len(text):
         quote = text.find('"', position)
         end = quote if quote >= 0 else len(text)

@@ -123,7 +123,9 @@ class App:
             answer = handler(request, **names)
             if isinstance(answer, Response):
                 return answer
-            return as_json(answer) if request.path.startswith(self._own_path) else as_go(answer)
+            if request.path.startswith(self._own_path):
+                return as_json(answer)
+            return as_go(answer)
         except NotFound as error:
             raise RequestRefused(404, "NOT_FOUND") from error
         except MethodNotAllowed as error:

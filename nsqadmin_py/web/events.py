@@ -140,7 +140,9 @@ class Events:
         try:
             news = reader.news(views.read(query))
         except NotThere as refusal:
-            return _written("gone", of, {"message": refusal.message}) if reader.forget() else b""
+            if reader.forget():
+                return _written("gone", of, {"message": refusal.message})
+            return b""
         if news is None:
             return b""
         return _written("change", of, {"time": time(), "tick": self._tick, **news})

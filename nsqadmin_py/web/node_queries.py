@@ -44,7 +44,9 @@ def failure_of(cluster: Cluster, address: str) -> str:
     node = cluster.nodes.get(address)
     if node is None or state_of(node, monotonic()) != FAILED:
         return ""
-    return f"does not answer: {node.failure}" if node.failure else "does not answer"
+    if node.failure:
+        return f"does not answer: {node.failure}"
+    return "does not answer"
 
 
 def answer_of_each(

@@ -76,7 +76,9 @@ class ServedConnection:
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         if self._waits_since_s is not None:
-            return HEAD if now_s - self._waits_since_s > limits.head_s else ""
+            if now_s - self._waits_since_s > limits.head_s:
+                return HEAD
+            return ""
         if self._body is None or now_s - self._body_since_s <= BODY_S:
             return ""
         return BODY if _is_unfinished(self._body) else ""
@@ -85,7 +87,9 @@ class ServedConnection:
         if self.greenlet is not None:
             self.greenlet.kill(block=False)
 
-    time_out = close = abort = end
+    time_out = end
+    close = end
+    abort = end
 
 
 def _is_unfinished(body: Input) -> bool:

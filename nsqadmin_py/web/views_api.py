@@ -73,7 +73,8 @@ class Views:
         known = self._known  # while the view is made, the next round may end
         view = known.get(key)
         if view is None:
-            view = known[key] = self._make(query)
+            view = self._make(query)
+            known[key] = view
             if not self.cluster.is_settled:
                 hide_rates(view)
         return view
@@ -256,7 +257,8 @@ class Metrics(Handlers):
     def handle(self, request: Request) -> Response:
         """Raises RequestRefused for a user who may not view all topics: the sums contain all of them."""
         self.access.check_sees_all(request)
-        if missing := missing_package("prometheus_client", "metrics"):
+        missing = missing_package("prometheus_client", "metrics")
+        if missing:
             raise RequestRefused(501, missing)
         # Imported late: nsqadmin starts without it.
         from prometheus_client import (

@@ -52,7 +52,8 @@ def from_lines(text: bytes, max_msg_size: int, rest: Callable[[], object]) -> li
     """Convert lines to messages; empty lines are left out. The result may be empty. Raises HttpError 413."""
     parts: list[Part] = []
     lines: list[bytes] = []
-    position = begin = 0
+    position = 0
+    begin = 0
     while position < len(text):
         after = text.find(b"\n", min(position + _SLICE_BYTES, len(text))) + 1 or len(text)
         lines += filter(None, text[position:after].split(b"\n"))
@@ -60,7 +61,8 @@ def from_lines(text: bytes, max_msg_size: int, rest: Callable[[], object]) -> li
         if len(lines) >= SLICE_MESSAGES or position - begin > _FULL_BYTES or position == len(text):
             for low in range(0, len(lines), SLICE_MESSAGES):
                 parts.append(_part_of(lines[low : low + SLICE_MESSAGES], max_msg_size))
-            lines, begin = [], position
+            lines = []
+            begin = position
         rest()
     return parts
 
@@ -109,7 +111,9 @@ def get_option(request: Request[Broker]) -> Reply:
         raise HttpError(400, "INVALID_OPTION") from None
     if isinstance(value, tuple):
         value = [1 if part == 1 else part for part in value]  # percentiles, as Go writes them: 1, not 1.0
-    return answers.text(value) if isinstance(value, str) else answers.json(value)
+    if isinstance(value, str):
+        return answers.text(value)
+    return answers.json(value)
 
 
 def get_options(request: Request[Broker]) -> Reply:
@@ -246,7 +250,9 @@ def health(request: Request[Broker]) -> Reply:
     state = health_of(request.app)
     status = 200 if state.is_ready else 503
     is_json = request.params.get("format") == "json"
-    return answers.json(state.fields(), status) if is_json else answers.plain(status, state.text())
+    if is_json:
+        return answers.json(state.fields(), status)
+    return answers.plain(status, state.text())
 
 
 def info(request: Request[Broker]) -> Reply:
@@ -297,7 +303,8 @@ def stats(request: Request[Broker]) -> Reply:
 
 def metrics(request: Request[Broker]) -> Reply:
     """Statistics for Prometheus. Its library takes 50 ms to import; that happens at the first scrape, in a thread."""
-    if missing := missing_package("prometheus_client", "metrics"):
+    missing = missing_package("prometheus_client", "metrics")
+    if missing:
         raise HttpError(501, missing)
     in_thread(gevent.get_hub().threadpool, import_module, "nsqd_py.stats.prometheus")
     from nsqd_py.stats.prometheus import CONTENT_TYPE, Exposition

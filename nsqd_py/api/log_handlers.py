@@ -212,7 +212,9 @@ def _seq(request: Request[Broker]) -> int:
     """Return the sequence number of the query; 0 for `earliest`. Raises HttpError."""
     if request.params.get("seq") is None:
         raise HttpError(400, "MISSING_ARG_SEQ")
-    return 0 if request.params["seq"] == "earliest" else _number(request, "seq", 0, lowest=0)
+    if request.params["seq"] == "earliest":
+        return 0
+    return _number(request, "seq", 0, lowest=0)
 
 
 def _message_id(request: Request[Broker]) -> int:

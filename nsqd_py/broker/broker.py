@@ -270,7 +270,8 @@ class Broker:
         source = self.replication.scrub_source()
         if source is None:
             repair = Repairs(lambda: chain.from_iterable(each.other_copies() for each in self.additions))
-            source = self.log_files = LogFiles(self.services, self.topics, self.removed_files, repair)
+            source = LogFiles(self.services, self.topics, self.removed_files, repair)
+            self.log_files = source
         self.scrub = Scrub(self.services, source)
         self.scrub.start()
 
@@ -472,7 +473,8 @@ class Broker:
 
     def check_writable(self) -> None:
         """Raise OSError if nothing can be created or deleted in the data path: a request that fails must change nothing."""
-        if error := self._access_problem():
+        error = self._access_problem()
+        if error:
             raise error
 
     def _can_change(self, changed: Topic | Channel, is_durable: bool) -> bool:
@@ -487,7 +489,9 @@ class Broker:
 
     def _access_problem(self) -> OSError | None:
         can_write = os.access(self.services.directory, os.W_OK)
-        return None if can_write else OSError(errno.EROFS, "the data path cannot be written to")
+        if can_write:
+            return None
+        return OSError(errno.EROFS, "the data path cannot be written to")
 
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
@@ -568,7 +572,8 @@ class Broker:
         if not self.writes_journal(topic, name):
             return self.get_channel(topic, name)
         self.check_channel_count(topic, self._begun_count(topic))
-        written = self._begun[key] = Event()
+        written = Event()
+        self._begun[key] = written
         try:
             return self._make_channel(topic, name)
         finally:

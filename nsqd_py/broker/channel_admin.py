@@ -204,7 +204,9 @@ class SeekResult:
 
 def parse_target(text: str, now_ns: int) -> str | int:
     """Return EARLIEST, LATEST, or a time in ns since the epoch. Raises ValueError."""
-    return text if text in (EARLIEST, LATEST) else parse_time(text, now_ns)
+    if text in (EARLIEST, LATEST):
+        return text
+    return parse_time(text, now_ns)
 
 
 def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> SeekResult:

@@ -105,7 +105,8 @@ class JournalWriter:
     def save_in_thread(self, topic: Topic) -> None:
         """Write the changes of a topic's channels, in a thread; what fails is retried. Blocks this greenlet."""
         self.settle()
-        if changed := [(topic, channel) for channel in topic.channels.values() if channel.is_dirty]:
+        changed = [(topic, channel) for channel in topic.channels.values() if channel.is_dirty]
+        if changed:
             self._greenlet = gevent.spawn(self._write_in_thread, changed)
             self._greenlet.join()
 

@@ -280,12 +280,16 @@ class _TopicLoader:
                 journal.path.name,
                 channel,
             )
-        return self._load_journal(channel, journal) if channel in self._saved else None
+        if channel in self._saved:
+            return self._load_journal(channel, journal)
+        return None
 
     def _journal(self, channel: str) -> Journal:
         """Return the journal of a channel, or of the topic; to make its path takes 10 us."""
         path = self._saved.get(channel)
-        return Journal(path) if path is not None else self._broker.journal(self._entry.name, channel)
+        if path is not None:
+            return Journal(path)
+        return self._broker.journal(self._entry.name, channel)
 
     def _load_journal(self, channel: str, journal: Journal) -> SavedPosition | None:
         report = self._broker.log.error
@@ -293,7 +297,9 @@ class _TopicLoader:
 
     def _lost(self, needed: list[Range]) -> list[Range]:
         """Return the messages among these that are certainly lost."""
-        return common(needed, [(0, self._certain_until), *self._found.damaged_holes]) if needed else []
+        if needed:
+            return common(needed, [(0, self._certain_until), *self._found.damaged_holes])
+        return []
 
     def _unsure(self, needed: list[Range]) -> list[Range]:
         """Return the messages among these that may be finished."""

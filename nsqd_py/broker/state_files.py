@@ -422,7 +422,8 @@ def read_clocks(steady_ns: int, wall_clock: Callable[[], int] = time.time_ns) ->
         boot_id = _BOOT_ID.read_text().strip()
         boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     except (OSError, AttributeError):  # not Linux
-        boot_id, boot_ns = "", 0
+        boot_id = ""
+        boot_ns = 0
     return ClockReading(boot_id, boot_ns, wall_clock(), steady_ns)
 
 
@@ -430,7 +431,9 @@ def read_clock_file(directory: Path) -> ClockReading | None:
     """Return what the last nsqd wrote; None if there is no valid file. Raises OSError."""
     reading = read_checked(directory / CLOCK_FILE, _decode_reading)
     # Before the first id, the machine's clock was not set yet.
-    return reading if reading is not None and reading.steady_ns > FIRST_ID_NS else None
+    if reading is not None and reading.steady_ns > FIRST_ID_NS:
+        return reading
+    return None
 
 
 def _decode_reading(fields: dict[str, Any]) -> ClockReading:

@@ -129,7 +129,8 @@ class GroupSync:
         if state is None:
             assert topic.log is not None
             alarm = self.services.alarms.alarm(lambda _now_ns: self._start(topic))
-            state = self._topics[topic] = _TopicSync(topic.log, alarm)
+            state = _TopicSync(topic.log, alarm)
+            self._topics[topic] = state
         due_ns = self._unsynced.setdefault(topic, self._clock() + self._timeout_ns)
         if self.sync_every == 1:
             if state.gate is _NO_PUBLISHERS:
@@ -332,7 +333,8 @@ class GroupSync:
                 topic, state.log, [unsynced.file for unsynced in taken if unsynced.file is not None]
             )
         if error is None:
-            state.retry_ns = state.retry_after_ns = 0
+            state.retry_ns = 0
+            state.retry_after_ns = 0
         elif is_retry:
             state.retry_after_ns = min(max(_FIRST_RETRY_NS, 2 * state.retry_after_ns), _LONGEST_RETRY_NS)
             state.retry_ns = self._clock() + state.retry_after_ns

@@ -101,7 +101,8 @@ class LogMaker:
 
     def make(self, topic_name: str) -> TopicLog:
         """Return a new log, without files."""
-        options, directory = self._services.options, self._services.directory
+        options = self._services.options
+        directory = self._services.directory
         file_bytes = options.max_bytes_per_file
         for max_bytes in filter(None, (options.max_topic_bytes.of(topic_name), options.max_disk_bytes)):
             file_bytes = min(file_bytes, max(max_bytes // _FILES_OF_LIMITED, _SMALLEST_FILE_BYTES))
@@ -182,7 +183,8 @@ class _Closing:
 
     def write(self) -> None:
         """Write the last publishes and the positions."""
-        topic, log = self.topic, self.topic.log
+        topic = self.topic
+        log = self.topic.log
         self.services.log.info("TOPIC(%s): closing", topic.name)
         try:
             topic.close()
@@ -230,4 +232,6 @@ class _Closing:
                 raise self.sync_error
         except OSError as error:
             self._failed("TOPIC(%s): failed to close - %s", self.topic.name, error)
-        return self.end if self.is_complete and self.is_synced else None
+        if self.is_complete and self.is_synced:
+            return self.end
+        return None

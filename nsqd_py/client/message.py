@@ -76,7 +76,8 @@ class MessageBatch:
         self._open_ids: set[bytes] | None = (
             None  # None: all of them; a batch that is finished whole needs no set
         )
-        self.arrived_s = self.due_s = arrived_s
+        self.arrived_s = arrived_s
+        self.due_s = arrived_s
         self.is_live = True
 
     is_detached = False

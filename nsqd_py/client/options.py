@@ -88,7 +88,9 @@ def read_argument(name: str, value: object, read: Callable[[object], T]) -> T:
 
 def _read_seconds(value: object) -> float:
     if isinstance(value, str):
-        return OFF_S if value == "-1" else parse_duration(value) / SECOND_NS
+        if value == "-1":
+            return OFF_S
+        return parse_duration(value) / SECOND_NS
     return _read_number(value if isinstance(value, bool) else seconds_of(value))  # type: ignore[arg-type]
 
 
@@ -284,7 +286,9 @@ class ClientOptions:
     @property
     def read_limit_s(self) -> float:
         """Return how long a connection may be silent; 0 is any time."""
-        return self.read_timeout_s if self.heartbeat_interval_s >= 0 else 0.0
+        if self.heartbeat_interval_s >= 0:
+            return self.read_timeout_s
+        return 0.0
 
 
 def settings_of(texts: Iterable[str]) -> dict[str, Any]:
@@ -323,7 +327,8 @@ def _read(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_limits(option: Field[Any], value: Any) -> None:
-    low, high = option.metadata["low"], option.metadata["high"]
+    low = option.metadata["low"]
+    high = option.metadata["high"]
     if (low is None or value >= low) and (high is None or value <= high):
         return
     show = _show_seconds if option.name.endswith("_s") else str

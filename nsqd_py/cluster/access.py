@@ -15,7 +15,8 @@ from nsqd_py.net.http import BadStatus, HttpClientError, Url, split_url
 # nsqd answers /topic/read with whole batches, of up to --max-body-size.
 _MOST_ANSWER_BYTES = 256 * 1024 * 1024
 _MOST_INFO_BYTES = 256 * 1024
-_OK, _UNAUTHORIZED = 200, 401
+_OK = 200
+_UNAUTHORIZED = 401
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,8 @@ class AdminClient:
                 secure_url = self.https_instead(address, url, refusal)
                 if secure_url is None:
                     raise
-            url, asked = secure_url, secure_url.origin
+            url = secure_url
+            asked = secure_url.origin
             return send(url)
         except BadStatus as error:
             text = f"got response {error.status} {error.reason} {quote(error.body[:_SHOWN_BYTES])}"

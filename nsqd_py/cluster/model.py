@@ -77,7 +77,9 @@ class Drain:
         """The time that the rest takes at the present rate; None if that is not known."""
         done = self.began_left - self.left
         passed_s = self.now_s - self.began_s
-        return self.left * passed_s / done if done > 0 and passed_s > 0 else None
+        if done > 0 and passed_s > 0:
+            return self.left * passed_s / done
+        return None
 
 
 @dataclass(slots=True)
@@ -124,7 +126,9 @@ class Node:
 
     def age_s(self, now_s: float) -> float | None:
         """Return the time since its last answer."""
-        return None if self.answered_s is None else now_s - self.answered_s
+        if self.answered_s is None:
+            return None
+        return now_s - self.answered_s
 
     def adding_up(self) -> Iterator[None]:
         """Add up all topics, and the channel sums of each topic. Yield now and then."""
@@ -142,8 +146,10 @@ class Node:
             channel_rates = plus(channel_rates, sum_of(moving, QUIET))
             latency = worst([part for part in (latency, *(topic.latency for topic in topics)) if part])
             yield
-        self.of_topics.counts, self.of_topics.rates = counts, rates
-        self.of_channels.counts, self.of_channels.rates = of_channels, channel_rates
+        self.of_topics.counts = counts
+        self.of_topics.rates = rates
+        self.of_channels.counts = of_channels
+        self.of_channels.rates = channel_rates
         self.latency = latency
 
 
@@ -164,7 +170,8 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.topics: dict[str, TopicRow] = {}
         self.failed_lookups: dict[str, str] = {}
-        self.lookups = self.unheard_lookups = 0
+        self.lookups = 0
+        self.unheard_lookups = 0
         self.heard_lookups: tuple[str, ...] = ()
         self.departed: frozenset[str] = frozenset()
         self.shared: dict[str, SharedAddress] = {}
@@ -177,7 +184,8 @@ class Cluster:
         """Add a node, or update what is `reported` about it."""
         node = self.nodes.get(address)
         if node is None:
-            node = self.nodes[address] = Node(address, reported)
+            node = Node(address, reported)
+            self.nodes[address] = node
         node.reported = reported
         return node
 
@@ -234,9 +242,10 @@ class Cluster:
         node.health = text_in(document, "health")
         node.role = read_role(document)
         node.store = read_store(document)
-        node.disk_left_percent = (
-            number_in(document, "disk_left_percent") if "disk_left_percent" in document else 100
-        )
+        if "disk_left_percent" in document:
+            node.disk_left_percent = number_in(document, "disk_left_percent")
+        else:
+            node.disk_left_percent = 100
         node.project_version = text_in(document, "project_version")
         node.certificate_ends_s = number_in(document, "tls_certificate_ends")
         node.auth_failure = text_in(document, "auth_failure")
@@ -245,7 +254,9 @@ class Cluster:
         self._answered(node, now_s)
 
     def _answered(self, node: Node, now_s: float) -> None:
-        node.failure, node.answered_s, node.is_whole = "", now_s, True
+        node.failure = ""
+        node.answered_s = now_s
+        node.is_whole = True
         node.answers += 1
 
     def fail(self, node: Node, reason: str) -> None:
@@ -323,7 +334,8 @@ class Cluster:
         scale: float,
         now_s: float,
     ) -> None:
-        known, of_all = of_topic.channels, self.topics[topic].channels
+        known = of_topic.channels
+        of_all = self.topics[topic].channels
         for row in rows:
             name: str = row["channel_name"]
             part = known.get(name) or self._add_channel(node, topic, of_topic, name, now_s)
@@ -355,7 +367,8 @@ class Cluster:
         """Set new statistics of a part, and mark the sums that include it."""
         if type(sum(counts)) is not int or max(counts) > MOST_COUNT or min(counts) < -MOST_COUNT:
             raise ValueError("a count is no whole number, or too large for one")
-        part.counts, part.rates = counts, rates
+        part.counts = counts
+        part.rates = rates
         if rates is not QUIET:
             node.is_moving = True
         self._touch(node, row)
@@ -396,7 +409,8 @@ class Cluster:
             node.is_moving = False
 
     def _calm_topic(self, node: Node, name: str, scale: float) -> None:
-        topic, row = node.topics[name], self.topics[name]
+        topic = node.topics[name]
+        row = self.topics[name]
         if not topic.is_moving:
             return
         self._rest(node, row, topic, scale)
@@ -412,8 +426,11 @@ class Cluster:
         name = intern(name)  # all nsqds share one string
         row = self.topics.get(name)
         if row is None:
-            row = self.topics[name] = TopicRow(NO_TOPIC)
-        part = row.parts[node.address] = node.topics[name] = TopicPart(NO_TOPIC, UNKNOWN)
+            row = TopicRow(NO_TOPIC)
+            self.topics[name] = row
+        part = TopicPart(NO_TOPIC, UNKNOWN)
+        row.parts[node.address] = part
+        node.topics[name] = part
         node.is_moving = True
         self._touch(node, row)
         return part
@@ -425,8 +442,11 @@ class Cluster:
         channels = self.topics[topic].channels
         row = channels.get(name)
         if row is None:
-            row = channels[name] = ChannelRow(NO_CHANNEL)
-        part = row.parts[node.address] = of_topic.channels[name] = Part(NO_CHANNEL, UNKNOWN)
+            row = ChannelRow(NO_CHANNEL)
+            channels[name] = row
+        part = Part(NO_CHANNEL, UNKNOWN)
+        row.parts[node.address] = part
+        of_topic.channels[name] = part
         part.came_s = now_s if self.is_settled else 0.0
         node.is_moving = True
         self._touch(node, self.topics[topic])
@@ -434,7 +454,8 @@ class Cluster:
         return part
 
     def _remove_channel(self, node: Node, topic: str, name: str) -> None:
-        of_topic, row = node.topics[topic], self.topics[topic]
+        of_topic = node.topics[topic]
+        row = self.topics[topic]
         del of_topic.channels[name]
         self._touch(node, row.channels[name])
         self._touch(node, row)
@@ -458,7 +479,8 @@ class Cluster:
             yield from self._removing_topic(node, name)
             yield
         node.digest = (0, 0)
-        node.is_moving = node.is_whole = False
+        node.is_moving = False
+        node.is_whole = False
 
     # ---- questions
 
@@ -485,7 +507,9 @@ class Cluster:
 
     def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:
         """Return the highest latencies over all nsqds."""
-        return worst(part.latency for _, part in self.parts_of(topic, channel)) if row.timed_parts else ()
+        if row.timed_parts:
+            return worst(part.latency for _, part in self.parts_of(topic, channel))
+        return ()
 
 
 def _drain(before: Drain | None, document: Any, now_s: float) -> Drain | None:
@@ -502,7 +526,9 @@ def _increase(before: int, now: Any) -> int | None:
     """Return the difference of a number that not all nsqds report; None if it cannot be compared."""
     if type(now) is not int or not NOT_REPORTED <= now <= MOST_COUNT:
         raise ValueError("a count is no whole number, or too large for one")
-    return None if now < before or before == NOT_REPORTED else now - before
+    if now < before or before == NOT_REPORTED:
+        return None
+    return now - before
 
 
 def totals(cluster: Cluster) -> tuple[Numbers, Rates, Numbers, Rates]:

@@ -49,11 +49,14 @@ _NOT_FOUND = 404
 # An nsqd with a lease closes its ports while it changes its role; it is asked for this long after its last answer.
 _ROLE_CHANGE_S = 15.0
 # An nsqd is slow after this many late rounds, and until this many rounds were in time.
-_LATE_ROUNDS, _PROMPT_ROUNDS = 2, 5
+_LATE_ROUNDS = 2
+_PROMPT_ROUNDS = 5
 # A difference of clocks is measured this exactly.
 _CLOCK_NOISE_S = 2
 # An announced TCP port is tried at the first answer of an nsqd, after each of its starts, and then so often.
-_TCP_EVERY_S, _TCP_RETRY_S, _TCP_TIMEOUT_S = 600.0, 15.0, 3.0
+_TCP_EVERY_S = 600.0
+_TCP_RETRY_S = 15.0
+_TCP_TIMEOUT_S = 3.0
 
 
 class Question:
@@ -76,7 +79,8 @@ class Question:
     def begin(self, now_s: float) -> None:
         """Ask, unless the last answer has not arrived yet."""
         if not self.is_busy:
-            self.began_s, self.is_heard = now_s, False
+            self.began_s = now_s
+            self.is_heard = False
             self.greenlet = gevent.spawn(self._run)
 
     def _run(self) -> None:
@@ -302,7 +306,8 @@ class ClusterPoller:
         is_slow = (
             question.prompt_rounds < _PROMPT_ROUNDS if node.is_slow else question.late_rounds >= _LATE_ROUNDS
         )
-        node.is_late, node.is_slow = question.is_late, is_slow
+        node.is_late = question.is_late
+        node.is_slow = is_slow
 
     # ---- questions; each runs in its own greenlet
 
@@ -388,11 +393,12 @@ class ClusterPoller:
         node.tcp_start_time = node.start_time
         failure = tcp_failure(str(node.reported["broadcast_address"]), int(node.reported["tcp_port"]))
         announced = tcp_address(node.reported)
-        node.tcp_failure = (
-            f"announces the TCP address {announced}, and nothing can connect there: {failure}"
-            if failure
-            else ""
-        )
+        if failure:
+            node.tcp_failure = (
+                f"announces the TCP address {announced}, and nothing can connect there: {failure}"
+            )
+        else:
+            node.tcp_failure = ""
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""

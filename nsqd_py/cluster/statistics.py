@@ -67,7 +67,9 @@ def topic_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
     if came < 0 or not scale:
         return UNKNOWN
     growth = now[_DEPTH] - before[_DEPTH]
-    return Rates(int(came * scale), growth=int(growth * scale)) if came or growth else QUIET
+    if came or growth:
+        return Rates(int(came * scale), growth=int(growth * scale))
+    return QUIET
 
 
 def channel_rates(now: Numbers, before: Numbers, scale: float, finished: int | None = None) -> Rates:
@@ -104,7 +106,9 @@ def plus(one: Numbers, other: Numbers) -> Numbers:
 
 def sum_of(rows: Collection[Numbers], nothing: Numbers) -> Numbers:
     """Return the sum of each column; `nothing` if there are no rows."""
-    return tuple(map(sum, zip(*rows, strict=True))) if rows else nothing
+    if rows:
+        return tuple(map(sum, zip(*rows, strict=True)))
+    return nothing
 
 
 def read_latency(row: Mapping[str, Any]) -> Latency:

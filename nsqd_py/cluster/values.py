@@ -23,11 +23,9 @@ def text_in(document: Any, key: str) -> str:
 
 def number_in(document: Any, key: str) -> int:
     value = document.get(key) if isinstance(document, Mapping) else None
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and -MOST_COUNT <= value <= MOST_COUNT
-        else 0
-    )
+    if isinstance(value, int) and not isinstance(value, bool) and -MOST_COUNT <= value <= MOST_COUNT:
+        return value
+    return 0
 
 
 def flag_in(document: Any, key: str) -> bool:

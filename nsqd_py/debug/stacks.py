@@ -107,7 +107,8 @@ class Profiler:
         """
         if self._counts is not None:
             raise ProfileUnderWay
-        counts = self._counts = Counter()
+        counts = Counter()
+        self._counts = counts
         try:
             # The handler stays after the profile: without one, a late signal would end the process.
             signal.signal(signal.SIGPROF, self._on_signal)

@@ -79,7 +79,8 @@ class Compaction:
             self._sync(target)
 
     def _begin(self) -> LogFile:
-        file, neighbour = self._file, self._neighbour
+        file = self._file
+        neighbour = self._neighbour
         self._source = file.duplicate()
         # If a power cut loses the copy, the original must be on the disk.
         os.fdatasync(self._source)
@@ -106,7 +107,10 @@ class Compaction:
         Return None, with nothing done, if more messages are live now than were copied, or if the file was dropped.
         Then, and after an OSError, the compaction must be abandoned.
         """
-        log, file, target, neighbour = self._log, self._file, self._target, self._neighbour
+        log = self._log
+        file = self._file
+        target = self._target
+        neighbour = self._neighbour
         assert target is not None
         target.synced_offset, target.synced_seq = target.end_offset, target.end_seq
         if file not in log.files or not is_within(living, self._living):
@@ -174,7 +178,8 @@ def walk(read: ReadAt, file: ReadableFile, living: Sequence[Range]) -> Iterator[
 def _take_parts(batch: Batch, needed: deque[Range]) -> list[Batch]:
     """Remove from `needed` what the batch holds, and return these parts. Raises Damaged if a message is missing."""
     parts = []
-    first, end = batch.first_seq, batch.end_seq
+    first = batch.first_seq
+    end = batch.end_seq
     while needed and needed[0][0] < end:
         low, high = needed.popleft()
         if low < first:
@@ -196,7 +201,8 @@ def retained_seq(
 
     Retained are files younger than `retention_ns`, and the newest `retention_bytes`; 0 turns either rule off.
     """
-    retained, newer_bytes = next_seq, 0
+    retained = next_seq
+    newer_bytes = 0
     for file in reversed(files):
         if not file.is_whole:
             break
@@ -225,7 +231,8 @@ def holes(files: Iterable[LogFile], low: int, high: int) -> list[Range]:
 
 def alive_bytes(segments: Iterable[Segment], living: Sequence[Range]) -> int:
     """Estimate the bytes of the live messages, as if all messages of a part of a file had one size."""
-    total = index = 0
+    total = 0
+    index = 0
     for segment in segments:
         while index < len(living) and living[index][1] <= segment.low:
             index += 1
@@ -242,7 +249,9 @@ def alive_bytes(segments: Iterable[Segment], living: Sequence[Range]) -> int:
 
 def moved_bytes(alive: int, living: Sequence[Range], *, is_sparse: bool) -> int:
     """Return the most bytes that the live messages take after a move: each run of them becomes one record."""
-    return alive if is_sparse else alive + RECORD_HEADER_BYTES * len(living)
+    if is_sparse:
+        return alive
+    return alive + RECORD_HEADER_BYTES * len(living)
 
 
 def is_worth_moving(size_bytes: int, alive: int, moved: int) -> bool:

@@ -118,7 +118,9 @@ class HistoryFile:
         # As a read of the disk, also of bytes that are cached, it lets the event loop run: a search reads 64 KiB at a time.
         sleep(0)
         size = min(size, self.end_offset - offset)
-        return self._read_at(self.name, self.end_offset, offset, size) if size > 0 else b""
+        if size > 0:
+            return self._read_at(self.name, self.end_offset, offset, size)
+        return b""
 
     @property
     def index_offsets(self) -> Sequence[int]:
@@ -127,7 +129,8 @@ class HistoryFile:
 
     def offset_before(self, seq: int) -> int:
         """Return the offset of a record at or before `seq`."""
-        if (known := self._ends.get(seq)) is not None:
+        known = self._ends.get(seq)
+        if known is not None:
             return known
         if seq <= self.first_seq:
             return FILE_HEADER_BYTES
@@ -149,7 +152,8 @@ class HistoryFile:
         """Return the first valid record from the start of a block on; the end of the file if there is none."""
         start = self._starts.get(block)
         if start is None:
-            start = self._starts[block] = self._find_start(block * BLOCK_BYTES)
+            start = self._find_start(block * BLOCK_BYTES)
+            self._starts[block] = start
         return start
 
     def _find_start(self, offset: int) -> _RecordStart:
@@ -236,7 +240,9 @@ class LogHistory:
     def covering(self, seq: int) -> StoredSegment | None:
         """Return the file whose range has this number, or None."""
         segment = next(self.reaching(seq), None)
-        return segment if segment is not None and segment.first_seq <= seq else None
+        if segment is not None and segment.first_seq <= seq:
+            return segment
+        return None
 
     def has_all(self, low: int, high: int) -> bool:
         """True if whole files have all of low..high (not included)."""
@@ -264,7 +270,8 @@ class LogHistory:
         name = segment.name
         file = self._files.get(name)
         if file is None:
-            file = self._files[name] = HistoryFile(segment, self._stored.read_at)
+            file = HistoryFile(segment, self._stored.read_at)
+            self._files[name] = file
             if len(self._files) > _MOST_FILES:
                 self._files.popitem(last=False)
         self._files.move_to_end(name)
@@ -275,7 +282,9 @@ class LogHistory:
     def remembered(self, seq: int) -> list[Batch] | None:
         """Return a cached chunk that has the message, or None."""
         chunk = self.chunks.remembered(seq)
-        return chunk if chunk is not None and has_message(chunk, seq) else None
+        if chunk is not None and has_message(chunk, seq):
+            return chunk
+        return None
 
     def read(self, seq: int, before: int) -> list[Batch]:
         """Return batches from the one that holds `seq`, or the next one, if it begins before `before`; else nothing.

@@ -142,7 +142,9 @@ class TopicLog:
     @property
     def first_seq(self) -> int:
         """The number of the first message in the log."""
-        return self.files[0].first_seq if self.files else self.next_seq
+        if self.files:
+            return self.files[0].first_seq
+        return self.next_seq
 
     @property
     def earliest_seq(self) -> int:
@@ -174,7 +176,9 @@ class TopicLog:
             if file.first_seq == earliest_seq:
                 return file.header.used_id
         stored = self.history.covering(earliest_seq) if self.history is not None else None
-        return stored.first_id - 1 if stored is not None else self.used_id
+        if stored is not None:
+            return stored.first_id - 1
+        return self.used_id
 
     def _is_on_disk(self, low: int, high: int) -> bool:
         """True if a whole file on the disk has all of low..high (not included)."""
@@ -339,7 +343,8 @@ class TopicLog:
         `recover_file` passes over the remains.
         """
         appending.is_left = True
-        self._appending = self._last = None
+        self._appending = None
+        self._last = None
         if appending.file is not None:
             self._set_aside_unused(appending.file)
 
@@ -500,7 +505,9 @@ class TopicLog:
     def readable_from(self, seq: int) -> int:
         """Return a number from which on reading may work again if it fails at `seq`."""
         file = next(self._reaching(seq), None)
-        return file.readable_from(seq) if file is not None else self.next_seq
+        if file is not None:
+            return file.readable_from(seq)
+        return self.next_seq
 
     def read_retained(
         self, seq: int, most_bytes: int, in_thread: Callable[[Callable[[], None]], None]

@@ -122,7 +122,9 @@ class MemoryBudget:
     def quota_bytes(self) -> int | None:
         """Return how much each ephemeral topic may hold, if together they hold too much; else None."""
         most_bytes = self.limit_bytes // _EPHEMERAL_PART
-        return most_bytes // max(1, len(self._accounts)) if self.ephemeral_bytes >= most_bytes else None
+        if self.ephemeral_bytes >= most_bytes:
+            return most_bytes // max(1, len(self._accounts))
+        return None
 
 
 class MemoryAccount:
@@ -142,7 +144,9 @@ class MemoryAccount:
     def most_bytes(self) -> int | None:
         """Return how much this topic may hold now; None while there is room for all."""
         quota = self._budget.quota_bytes()
-        return quota if quota is not None and self.memory_bytes >= quota else None
+        if quota is not None and self.memory_bytes >= quota:
+            return quota
+        return None
 
 
 class CountedBatch(Batch):

@@ -382,11 +382,13 @@ class RetainedRecords:
     """
 
     def __init__(self, seq: int) -> None:
-        self.next_seq = self._asked_seq = seq
+        self.next_seq = seq
+        self._asked_seq = seq
         self.before_id = 0
         self._first_seq: int | None = None
         self._records: list[bytes] = []
-        self.size_bytes = self.damaged_bytes = 0
+        self.size_bytes = 0
+        self.damaged_bytes = 0
 
     @property
     def first_seq(self) -> int:

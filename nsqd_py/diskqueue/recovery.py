@@ -291,7 +291,9 @@ class _Walk:
 
         This does the same as `run` for each of them, in 0.9 us instead of 4.
         """
-        data, expected, newest_ns = self._data, self._expected, 0
+        data = self._data
+        expected = self._expected
+        newest_ns = 0
         until = self._until if self._until is not None else sys.maxsize
         stop = min(position + INDEX_EVERY, self._size - RECORD_HEADER_BYTES)
         window, begin = data.window(position, RECORD_HEADER_BYTES)
@@ -317,7 +319,8 @@ class _Walk:
         if passed is not None:
             self._accept_pending()
             start, first_seq, newest_ns = passed
-            self._file.end_seq, self._file.end_offset = first_seq, start
+            self._file.end_seq = first_seq
+            self._file.end_offset = start
             self._file.newest_ns = max(self._file.newest_ns, newest_ns)
             self._pending = (decode_header(data, start), start, first_seq)
             self._expected = expected
@@ -596,7 +599,8 @@ def missing_files(
         parts_by_hole.setdefault(hole_low, []).append(part)
     found = []
     for hole_low, parts in parts_by_hole.items():
-        low, high = parts[0][0], parts[-1][1]
+        low = parts[0][0]
+        high = parts[-1][1]
         known = [seq for seq in file_seqs if hole_low <= seq <= low]
         # The first hole also covers files that were dropped long ago: the start of the missing one is only an estimate.
         first_seq = known[-1] if known else (hole_low or low)

@@ -41,7 +41,8 @@ class CallTimer:
     __slots__ = ("_began_ns", "slowest_ns")
 
     def __init__(self) -> None:
-        self.slowest_ns = self._began_ns = 0
+        self.slowest_ns = 0
+        self._began_ns = 0
 
     def __enter__(self) -> None:
         self._began_ns = monotonic_ns()
@@ -228,7 +229,9 @@ class _KernelCalls:
     def late_error(self, descriptor: int) -> int:
         """Return the number of an error of writing to the disk that this descriptor has not reported yet, or 0."""
         # It waits for pages that a file never has, so it returns at once.
-        return self._errno() if self._sync_range(descriptor, _BEHIND_ALL, 1, _WAIT_BEFORE) else 0
+        if self._sync_range(descriptor, _BEHIND_ALL, 1, _WAIT_BEFORE):
+            return self._errno()
+        return 0
 
 
 @cache

@@ -193,4 +193,6 @@ def make_app(options: BackendOptions, middleware: Sequence[Middleware] = ()) -> 
 
 def _aware(time: datetime) -> datetime:
     """Return a time with its zone: if USE_TZ is False, times have none, and are in the zone of the project."""
-    return timezone.make_aware(time) if timezone.is_naive(time) else time
+    if timezone.is_naive(time):
+        return timezone.make_aware(time)
+    return time

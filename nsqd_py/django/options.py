@@ -235,7 +235,8 @@ def shared_problems(
 
     Backends that differ in nothing but `on_commit` may share their topics: it does not matter whose worker runs a task.
     """
-    (its_options, its_queues), (options, queues) = other, own
+    (its_options, its_queues) = other
+    (options, queues) = own
     if _are_apart(its_options, options) or replace(its_options, on_commit=options.on_commit) == options:
         return
     topics = {options.topic(queue) for queue in queues}

@@ -278,7 +278,8 @@ class Feed:
     def _list_topic(self, topic: Topic, log: TopicLog, matching: dict[str, int]) -> TopicListing:
         """Return the list of files. The reader removes others, and sets aside what only it has."""
         self._are_epochs_new = True
-        copied = self._topics[topic.name] = _CopiedTopic(topic.name, log)
+        copied = _CopiedTopic(topic.name, log)
+        self._topics[topic.name] = copied
         offered = self._offered.get(topic.name)
         for file in log.files:
             offset = matching.get(file.path.name, 0)

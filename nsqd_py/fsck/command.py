@@ -102,4 +102,6 @@ def _now_ns(directory: Path) -> int:
     """Return the current time on the steady clock of this directory. Raises OSError."""
     before = read_clock_file(directory)
     now = read_clocks(0)
-    return before.steady_at(now) if before is not None else now.wall_ns
+    if before is not None:
+        return before.steady_at(now)
+    return now.wall_ns

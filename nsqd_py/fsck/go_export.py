@@ -110,7 +110,9 @@ class _Queue:
         return self.source.entry.name
 
     def ranges(self, log: LogNumbers) -> list[Range]:
-        return log.held if self.channel is None else log.unfinished(self.saved)
+        if self.channel is None:
+            return log.held
+        return log.unfinished(self.saved)
 
     def messages(self) -> Iterator[go_files.GoMessage]:
         """Yield the messages in the order of the log, those of `later` at the end. Raises OSError and DataRefused."""
@@ -144,7 +146,8 @@ class _Queue:
 
     def write(self, folder: Path, max_file_bytes: int) -> None:
         """Write the files and the position, if there are messages. Raises OSError and DataRefused."""
-        number = offset = 0
+        number = 0
+        offset = 0
         with ExitStack() as stack:
             for message in self.messages():
                 data = go_files.encode_go_message(message)

@@ -247,7 +247,8 @@ class _Importer:
                 continue
             topic = topics.get(queue.topic)
             if topic is None and (queue.may_have_messages or entries is None):
-                topic = topics[queue.topic] = GoTopic(queue.topic, is_named=entries is not None)
+                topic = GoTopic(queue.topic, is_named=entries is not None)
+                topics[queue.topic] = topic
             if topic is None:
                 continue
             if queue.channel is None:
@@ -270,7 +271,8 @@ class _Importer:
         for topic in topics:
             self.on_progress()
             existing = existing_topic(files.get(topic.name, TopicFiles()))
-            folder, most = self.folder.path, self.max_file_bytes
+            folder = self.folder.path
+            most = self.max_file_bytes
             yield TopicImport(topic, existing, folder, most, self._note_damage, self.on_progress).run()
 
     # ---- the report

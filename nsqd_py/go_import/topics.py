@@ -54,7 +54,9 @@ class ExistingTopic:
     @property
     def first_unreleased(self) -> int:
         """The number at which the first channel begins."""
-        return self.held.finished.floor if self.held is not None else 0
+        if self.held is not None:
+            return self.held.finished.floor
+        return 0
 
 
 def existing_topic(files: TopicFiles) -> ExistingTopic:
@@ -142,7 +144,8 @@ class TopicImport:
 
     def run(self) -> ImportedTopic:
         """Write all files. Raises OSError, and what `on_progress` raises."""
-        existing, name = self.existing, self.topic.name
+        existing = self.existing
+        name = self.topic.name
         with LogWriter(self.folder, name, existing.next_seq, existing.used_id, self.max_file_bytes) as writer:
             backlogs = {
                 channel: self._write_channel(writer, queue) for channel, queue in self.topic.channels.items()

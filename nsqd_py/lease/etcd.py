@@ -31,7 +31,8 @@ _UNAUTHORIZED = 401
 _MOST_ANSWER_BYTES = 64 * 1024
 _SHOWN_CHARACTERS = 80
 # The beginnings of the value of the key `last`.
-_TAKEN, _RELEASED = "taken by", "released by"
+_TAKEN = "taken by"
+_RELEASED = "released by"
 # etcd rounds the time to live down to seconds.
 _ROUNDED_S = 1.0
 # The names of the fields of what a transaction compares.
@@ -108,7 +109,9 @@ class EtcdStore:
         finally:
             if number is None:
                 self._revoke(handle)
-        return Lease(number, handle, holder) if number is not None else None
+        if number is not None:
+            return Lease(number, handle, holder)
+        return None
 
     def renew(self, lease: Lease) -> None:
         """Let the lease live for its whole time again, if its key is as its holder wrote it. Raises LeaseLost, LeaseError."""
@@ -123,14 +126,17 @@ class EtcdStore:
             raise failure
 
     def _failure_to_keep_alive(self, lease: Lease) -> LeaseError | None:
-        document, ttl_s = {"ID": lease.handle}, self._ttl_s
+        document = {"ID": lease.handle}
+        ttl_s = self._ttl_s
         try:
             lives = self._ask(
                 "lease/keepalive", document, lambda answer: answers.is_renewed(answer, lease.handle, ttl_s)
             )
         except LeaseError as error:
             return error
-        return None if lives else LeaseLost("etcd says that the lease has ended")
+        if lives:
+            return None
+        return LeaseLost("etcd says that the lease has ended")
 
     def _check(self, lease: Lease) -> None:
         """Raise LeaseLost if anything about the key has changed since its holder wrote it."""
@@ -170,7 +176,9 @@ class EtcdStore:
         """Return the note; an empty one if there is none. Raises LeaseError."""
         document = {"key": encoded(self.note_key)}
         found = self._ask("kv/range", document, lambda answer: answers.entry(answer, self.note_key))
-        return Note(found.text, found.revision) if found is not None else Note()
+        if found is not None:
+            return Note(found.text, found.revision)
+        return Note()
 
     def write_note(self, lease: Lease, text: str, revision: int) -> int:
         """Replace the note that has this revision, as the holder of this lease; return the new revision.

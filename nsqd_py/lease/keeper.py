@@ -113,7 +113,8 @@ class LeaseKeeper:
     def _ended(self, greenlet: gevent.Greenlet[[], None]) -> None:
         if not self._is_closed:
             self.has_failed = True
-            self._lease = self.other_holder = None
+            self._lease = None
+            self.other_holder = None
             self._log.error("LEASE: the greenlet that renews it has ended - %r", greenlet.exception)
             self._on_change()
 

@@ -12,9 +12,9 @@ from nsqd_py.settings.types import DURATION, URL
 
 def _check_ttl(value: int) -> str | None:
     # It must be renewed before it ends, also when one request fails. etcd counts in seconds.
-    return (
-        None if value >= 2 * SECOND_NS and value % SECOND_NS == 0 else "must be 2s, 3s or more whole seconds"
-    )
+    if value >= 2 * SECOND_NS and value % SECOND_NS == 0:
+        return None
+    return "must be 2s, 3s or more whole seconds"
 
 
 class LeaseOptions(Options):

@@ -65,7 +65,8 @@ class Succession:
         until_s  the time until which no other nsqd can serve, whatever was deleted
         """
         self.handle = ""
-        self._number = self._turn = number
+        self._number = number
+        self._turn = number
         self._free_s = -inf
         self._own_until_s = until_s
 

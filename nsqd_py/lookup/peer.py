@@ -262,7 +262,8 @@ class LookupPeer:
         if lasted_s >= LASTED_S:
             self._backoff.reset()
         self._backoff.failed(self._clock())
-        self.was_tried = self.is_failing = True
+        self.was_tried = True
+        self.is_failing = True
         reason = getattr(error, "strerror", None) or error
         if self._context.on_failed(self):  # as ::1 for a localhost that listens on 127.0.0.1
             self._log.of_clients.info("LOOKUPD(%s): %s", self.name, reason)
@@ -299,7 +300,8 @@ class LookupPeer:
             self.query = ChannelQuery(
                 self._context.client, broadcast_address, self.endpoint.ip, http_port, self._tls_name
             )
-        self.was_tried = self.is_connected = True
+        self.was_tried = True
+        self.is_connected = True
         self.is_failing = False
 
     # ---- registrations

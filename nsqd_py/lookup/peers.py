@@ -187,7 +187,8 @@ class LookupPeers:
 
     def _on_failed(self, peer: LookupPeer) -> bool:
         """Return True if a host of this peer has changed to another address family that may still work."""
-        has_hope = has_changed = False
+        has_hope = False
+        has_changed = False
         for host in self._users.get(peer.endpoint, ()):
             selection = host.selection
             used_before = selection.in_use
@@ -324,6 +325,8 @@ class LookupPeers:
 def lookupd_tls(options: NsqdOptions) -> Any:
     """Return the TLS context for nsqlookupds; None without TLS. Raises StartError."""
     try:
-        return peer_context(options, "lookupd", ssl.SSLContext) if options.lookupd_tls else None
+        if options.lookupd_tls:
+            return peer_context(options, "lookupd", ssl.SSLContext)
+        return None
     except OSError as error:
         raise StartError(f"failed to set up TLS to nsqlookupd - {error.strerror or error}") from error

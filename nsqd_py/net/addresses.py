@@ -97,7 +97,9 @@ def check_peer_addresses(addresses: Sequence[str]) -> None:
 
 def check_port(port: int) -> str | None:
     """The check of a setting: a port, or 0 for a default."""
-    return None if 0 <= port <= MAX_PORT else f"must be a port, 0 to {MAX_PORT}"
+    if 0 <= port <= MAX_PORT:
+        return None
+    return f"must be a port, 0 to {MAX_PORT}"
 
 
 def join_address(host: str, port: int) -> str:
@@ -105,7 +107,9 @@ def join_address(host: str, port: int) -> str:
 
     Brackets also keep what is no host, and may come from anyone, from being read as a path, a login or a query.
     """
-    return f"{host}:{port}" if _NOT_IN_NAMES.isdisjoint(host) else f"[{host.replace(']', '')}]:{port}"
+    if _NOT_IN_NAMES.isdisjoint(host):
+        return f"{host}:{port}"
+    return f"[{host.replace(']', '')}]:{port}"
 
 
 def host_and_port(address: str) -> tuple[str, str]:
@@ -138,4 +142,6 @@ def is_loopback_address(address: str) -> bool:
 def host_of(peer: str) -> str:
     """Return the IP address of a peer; "" for a unix socket. An IPv4 address on an IPv6 socket is returned as IPv4."""
     parts = split_address(peer)
-    return parts[0].removeprefix("::ffff:") if parts is not None else ""
+    if parts is not None:
+        return parts[0].removeprefix("::ffff:")
+    return ""

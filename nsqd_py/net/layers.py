@@ -62,7 +62,9 @@ class Stacked:
 
     def decode(self, received: bytes) -> bytes:
         data = self._lower.decode(received) if received or self._lower.has_more else b""
-        return self._upper.decode(data) if data or self._upper.has_more else b""
+        if data or self._upper.has_more:
+            return self._upper.decode(data)
+        return b""
 
     def encode(self, data: bytes) -> bytes:
         return self._lower.encode(self._upper.encode(data))

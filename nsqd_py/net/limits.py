@@ -20,8 +20,14 @@ from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.settings.program import LimitOptions
 
 # Reasons to close a connection, and reasons to refuse one. `Connections` counts them; REASON_TEXTS has the log's words.
-HANDSHAKE, HEAD, BODY, IDLE, WRITE = "handshake", "head", "body", "idle", "write"
-ALL, ADDRESS, DESCRIPTORS = "all", "address", "descriptors"
+HANDSHAKE = "handshake"
+HEAD = "head"
+BODY = "body"
+IDLE = "idle"
+WRITE = "write"
+ALL = "all"
+ADDRESS = "address"
+DESCRIPTORS = "descriptors"
 REASON_TEXTS = {
     HANDSHAKE: "said nothing in time",
     HEAD: "no request in time",
@@ -35,7 +41,8 @@ REASON_TEXTS = {
 
 # One descriptor in this many is reserved for files, within bounds. While there are few connections, files have more.
 _RESERVED_PART = 8
-_LEAST_RESERVED, _MOST_RESERVED = 64, 1024
+_LEAST_RESERVED = 64
+_MOST_RESERVED = 1024
 # The time limits of nsqd and nsqlookupd, see `TimeLimits`. Clients and load balancers must close idle connections earlier, or
 # they send requests on connections that are being closed.
 HANDSHAKE_S = 10.0
@@ -101,7 +108,8 @@ class Connections:
         self._close_files: Callable[[], int] | None = None
         self._most = most
         self._most_per_host = most_per_host
-        self._highest_descriptor = self._files_yield_above = 0
+        self._highest_descriptor = 0
+        self._files_yield_above = 0
         self._times = times
         self._log = log
         self._loop = loop
@@ -207,7 +215,8 @@ class Connections:
 
 def connections(options: LimitOptions, log: Log, loop: Any) -> Connections:
     """Return the table of a daemon's connections."""
-    most, most_per_host = options.max_connections, options.max_connections_per_address
+    most = options.max_connections
+    most_per_host = options.max_connections_per_address
     return Connections(most, most_per_host, TimeLimits(HANDSHAKE_S, HEAD_S, IDLE_S, WRITE_S), log, loop)
 
 

@@ -35,7 +35,9 @@ Refusal = Callable[[], bytes]
 
 def peer_name(peer: Any) -> str:
     """Return the name of a client for logs and stats: `host:port`, the path of its unix socket, or "@"."""
-    return join_address(peer[0], peer[1]) if isinstance(peer, tuple) else str(peer or "@")
+    if isinstance(peer, tuple):
+        return join_address(peer[0], peer[1])
+    return str(peer or "@")
 
 
 # Called with the name and the address of each listener when it accepts connections.

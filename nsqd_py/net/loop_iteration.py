@@ -123,8 +123,10 @@ class Backlog:
 
     def _work(self) -> None:
         self._timer.stop()
-        workers, light = self._workers, self._light
-        began_s = now_s = time.perf_counter()
+        workers = self._workers
+        light = self._light
+        began_s = time.perf_counter()
+        now_s = began_s
         self.is_working = True
         try:
             while (workers or light) and now_s - began_s < SLICE_S:
@@ -147,7 +149,8 @@ class Backlog:
 
     def _work_slowly(self) -> None:
         slow = self._slow
-        began_s = now_s = time.perf_counter()
+        began_s = time.perf_counter()
+        now_s = began_s
         try:
             while slow and now_s - began_s < _SLOW_SLICE_S:
                 worker, _ = slow.popitem(last=False)

@@ -17,7 +17,10 @@ _MOST_CHUNKS = 1024
 
 _IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 _MAGIC = _IDENTIFIER[4:]
-_COMPRESSED, _PLAIN, _FIRST_SKIPPABLE, _IDENTIFIER_TYPE = 0x00, 0x01, 0x80, 0xFF
+_COMPRESSED = 0x00
+_PLAIN = 0x01
+_FIRST_SKIPPABLE = 0x80
+_IDENTIFIER_TYPE = 0xFF
 _HEADER_BYTES = 4
 _CRC_BYTES = 4
 _CHUNK_BYTES = 65536  # the most uncompressed data in a chunk
@@ -119,7 +122,8 @@ class SnappyLayer(Compression):
             block = bytes(cramjam.snappy.compress_raw(chunk))
             kind = _COMPRESSED
             if len(block) >= len(chunk) * _WORTH_IT:
-                kind, block = _PLAIN, chunk
+                kind = _PLAIN
+                block = chunk
             parts.append((kind | len(block) + _CRC_BYTES << 8).to_bytes(_HEADER_BYTES, "little"))
             parts.append(masked_crc32c(chunk))
             parts.append(block)

@@ -65,7 +65,8 @@ def cipher_name(openssl_name: str) -> str:
             cipher = openssl_name.removeprefix(exchange + "-")
             break
     else:
-        exchange, cipher = "RSA", openssl_name
+        exchange = "RSA"
+        cipher = openssl_name
     cipher = (
         cipher.replace("AES128", "AES-128")
         .replace("AES256", "AES-256")
@@ -204,10 +205,14 @@ class TlsIfAsked:
         return self._layer.decode(received)
 
     def encode(self, data: bytes) -> bytes:
-        return self._layer.encode(data) if self._layer is not None else data
+        if self._layer is not None:
+            return self._layer.encode(data)
+        return data
 
     def take_output(self) -> bytes:
-        return self._layer.take_output() if self._layer is not None else b""
+        if self._layer is not None:
+            return self._layer.take_output()
+        return b""
 
     def end(self) -> bytes:
         return self._layer.end() if self._layer is not None else b""
@@ -224,7 +229,8 @@ class AnyCertificateContext:
         from OpenSSL import SSL  # it takes 40 ms
 
         self.library = SSL
-        self.context = context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        self.context = context
         if options.tls_security_level != OPENSSL_DEFAULT:
             context.set_cipher_list(tls_context.cipher_list(options.tls_security_level).encode())
         context.set_min_proto_version(options.tls_min_version)
@@ -256,7 +262,8 @@ class _AnyCertificateObject:
         self._connection.set_accept_state()
 
     def _run(self, step: Callable[..., Any], *args: object) -> Any:
-        if received := self._incoming.read():
+        received = self._incoming.read()
+        if received:
             self._connection.bio_write(received)
         try:
             return step(*args)

@@ -124,7 +124,9 @@ def advised(reason: object) -> str:
     if "PEM lib" in text:
         return "expected PEM: a certificate, and its private key without a password"
     words = text.lower().replace("_", " ")
-    return f"{text}; {_ADVICE}" if any(weakness in words for weakness in _TOO_WEAK) else text
+    if any(weakness in words for weakness in _TOO_WEAK):
+        return f"{text}; {_ADVICE}"
+    return text
 
 
 # ---- the dates of a certificate
@@ -171,7 +173,8 @@ def _after(data: bytes) -> bytes:
 
 
 def _content(data: bytes) -> tuple[int, int]:
-    size, begin = data[1], 2
+    size = data[1]
+    begin = 2
     if size & 0x80:
         begin += size & 0x7F
         size = int.from_bytes(data[2:begin], "big")

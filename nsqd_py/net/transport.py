@@ -282,7 +282,8 @@ class Stream:
             self.is_quick = False
             self.is_light = len(data) < _LIGHT_BYTES and self._layer is None
             if data:
-                started_ns = self._exact_read = 0
+                started_ns = 0
+                self._exact_read = 0
                 if len(data) == self._read_size:
                     started_ns = thread_time_ns()
                 elif self._read_size != SMALL_READ and len(data) < SMALL_READ:
@@ -524,7 +525,9 @@ class Stream:
     @property
     def buffered_bytes(self) -> int:
         """The memory held by output that waits for the socket."""
-        return memoryview(self._unsent.obj).nbytes if self._unsent is not None else 0
+        if self._unsent is not None:
+            return memoryview(self._unsent.obj).nbytes
+        return 0
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """Return the time limit that the client exceeds, or "". Called about once a second."""
@@ -550,7 +553,9 @@ class Stream:
 
     def _untaken_bytes(self) -> int:
         """Return the number of bytes that the peer has not taken, here and in the socket; 0 if none wait here."""
-        return len(self._unsent) + socket_buffers.untaken_bytes(self._sock) if self._unsent is not None else 0
+        if self._unsent is not None:
+            return len(self._unsent) + socket_buffers.untaken_bytes(self._sock)
+        return 0
 
     def _has_input(self) -> bool:
         """True if the socket has received bytes that are about to be read."""

@@ -120,7 +120,9 @@ class InFlightTable:
     def pop(self, message_id: bytes) -> Entry | None:
         """Remove one message and return its entry, or None."""
         entry = self.table.pop(message_id, None)
-        return entry if entry is not None else self._touched.pop(message_id, None)
+        if entry is not None:
+            return entry
+        return self._touched.pop(message_id, None)
 
     def touch(self, message_id: bytes, now_ns: int, timeout_ns: int, max_timeout_ns: int) -> bool:
         """Restart its timeout, up to `max_timeout_ns` after its delivery. Return False if it is not in flight."""

@@ -58,14 +58,17 @@ class Batch:
     def memory_bytes(self) -> int:
         """The approximate memory of the batch, including the offsets that it caches at the first delivery."""
         size_bytes = len(self.body) + BATCH_BYTES
-        return size_bytes if self.stride else size_bytes + _START_BYTES * self.count
+        if self.stride:
+            return size_bytes
+        return size_bytes + _START_BYTES * self.count
 
     @property
     def starts(self) -> Sequence[int]:
         """The offset of each message in the body, behind its size; one more entry ends the last message."""
         starts = self._starts
         if starts is None:
-            starts = self._starts = self._find_starts()
+            starts = self._find_starts()
+            self._starts = starts
         return starts
 
     def _find_starts(self) -> Sequence[int]:

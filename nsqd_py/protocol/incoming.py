@@ -64,7 +64,8 @@ class IncomingMessages:
     @property
     def bodies(self) -> list[bytes]:
         if self._bodies is None:
-            data, starts = self._data, self._starts
+            data = self._data
+            starts = self._starts
             ends = [*starts[1:], self._end]
             self._bodies = [data[start + _BODY_START : end] for start, end in zip(starts, ends, strict=True)]
         return self._bodies
@@ -158,7 +159,9 @@ class FrameParser:
             return None
         self._put_aside(joined[end:], 0)
         content = joined[_HEAD_BYTES:end]
-        return ErrorFrame(content) if kind == ERROR else Responses(content, 1)
+        if kind == ERROR:
+            return ErrorFrame(content)
+        return Responses(content, 1)
 
     def take_rest(self) -> bytes:
         """Remove and return the bytes that do not belong to a frame yet."""

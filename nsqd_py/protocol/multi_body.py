@@ -35,7 +35,9 @@ class MessageWalk:
         """The first message begins at `offset`; the last must end within `most_bytes`."""
         self.count = count
         self.index = 0
-        self.offset = self.needed = self._first = offset
+        self.offset = offset
+        self.needed = offset
+        self._first = offset
         self._largest = max_msg_size
         self._most_bytes = most_bytes
         self._cuts: list[int] = []

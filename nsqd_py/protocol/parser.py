@@ -119,7 +119,9 @@ class CommandParser:
     def awaited_mpub(self) -> bytes:
         """Return the topic of an MPUB whose body is incomplete or was refused; empty if there is none."""
         spec = self._spec
-        return self._params[1] if spec is not None and spec.body == MULTI_BODY else b""
+        if spec is not None and spec.body == MULTI_BODY:
+            return self._params[1]
+        return b""
 
     @property
     def gathered_bytes(self) -> int:
@@ -149,7 +151,8 @@ class CommandParser:
         """
         if self._spec is not None:
             return self._command_with_body()
-        buffer, position = self._buffer, self._position
+        buffer = self._buffer
+        position = self._position
         run: Command | None = None
         if self._pub_line and buffer.startswith(self._pub_line, position):
             if self._pub[0] == MPUB:
@@ -182,7 +185,9 @@ class CommandParser:
 
     def _pub_run(self) -> Command | None:
         """Return all PUBs, or DPUBs, with the line of the last one from here on, as one body: 0.4 us each."""
-        buffer, line, position = self._buffer, self._pub_line, self._position
+        buffer = self._buffer
+        line = self._pub_line
+        position = self._position
         end = len(buffer)
         skip = len(line)
         largest = self._limits.max_msg_size
@@ -286,7 +291,8 @@ class CommandParser:
         if self._gathered:
             if len(self._gathered) < self._needed:
                 return None
-            whole, start = self._gathered, 0
+            whole = self._gathered
+            start = 0
         is_multi = spec.make is None
         found = self._multi_body(spec, whole, start) if is_multi else self._sized_body(spec, whole, start)
         if found is None:
@@ -318,7 +324,10 @@ class CommandParser:
         if not here:
             return self._last_size
         head_bytes = 2 * SIZE_BYTES if spec is _MPUB else SIZE_BYTES
-        return SIZE_BYTES + _read_int32(self._gathered, 0)[0] - here if here >= head_bytes else 0
+        if here < head_bytes:
+            return 0
+        size: int = _read_int32(self._gathered, 0)[0]
+        return SIZE_BYTES + size - here
 
     def _sized_body(
         self, spec: CommandSpec, whole: bytes | bytearray, start: int
@@ -371,9 +380,8 @@ class CommandParser:
                 command = self._even_mpub(cut_out(whole, first, after), count, self._params[1])
                 if command is not None:
                     return command, after
-            walk = self._walk = MessageWalk(
-                count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size
-            )
+            walk = MessageWalk(count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size)
+            self._walk = walk
         if not walk.go_on(whole, start):
             self._needed = walk.needed
             return None

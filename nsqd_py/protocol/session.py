@@ -180,7 +180,9 @@ class Session:
             raise BadBody(f"IDENTIFY sample rate ({requested['sample_rate']}) is invalid")
         self.sample_rate = requested["sample_rate"]
         self._set_msg_timeout(requested["msg_timeout"])
-        return self._negotiated(requested, http_port) if requested["feature_negotiation"] else b"OK"
+        if requested["feature_negotiation"]:
+            return self._negotiated(requested, http_port)
+        return b"OK"
 
     def _set_heartbeat_interval(self, interval_ms: int) -> None:
         if interval_ms == -1:

@@ -118,7 +118,9 @@ class Channel(JournaledPosition):
     @property
     def dead_letter_count(self) -> int:
         """Messages that were moved to the dead letter topic."""
-        return self.dead_letters.count if self.dead_letters is not None else 0
+        if self.dead_letters is not None:
+            return self.dead_letters.count
+        return 0
 
     @property
     def depth(self) -> int:
@@ -148,7 +150,9 @@ class Channel(JournaledPosition):
         if not self.clients or self.is_paused or self.depth <= 0:
             return 0
         since_ns = max(self._moved_ns, self.oldest_ns)
-        return since_ns if self._clock() - since_ns >= _STALLED_AFTER_NS else 0
+        if self._clock() - since_ns >= _STALLED_AFTER_NS:
+            return since_ns
+        return 0
 
     @property
     def ready_count(self) -> int:
@@ -309,7 +313,8 @@ class Channel(JournaledPosition):
         if finished:
             self.finish_count += len(finished)
             self._moved_ns = self._clock()  # 0.2 us for all messages that one read has finished
-            add, note = self.position.finished.add, self._new_finished.append
+            add = self.position.finished.add
+            note = self._new_finished.append
             for run in runs_of(finished):
                 add(*run)
                 note(run)

@@ -131,7 +131,8 @@ class Distributor:
         self._defer: Callable[[int, Run], None] = listener.defer
         self._oldest_ns = 0
         self._failed_reads = 0
-        self._in_iteration = self._is_postponed = False
+        self._in_iteration = False
+        self._is_postponed = False
         self._ahead = Lookahead(position, source, iteration.is_late)
         self._resume_ns: int | None = None  # delivery stopped, and goes on at this time
         self._turn_ns = 0  # the last time when it had time for requeued messages
@@ -170,10 +171,13 @@ class Distributor:
 
     def close(self) -> None:
         """End all delivery, and drop the references to the listener, which refers to this object."""
-        self.is_closed = self.has_ended = True
+        self.is_closed = True
+        self.has_ended = True
         self._retry_alarm.close()
         self.waiting.clear()
-        self._finish = self._defer = self._mark_lost = _ignore
+        self._finish = _ignore
+        self._defer = _ignore
+        self._mark_lost = _ignore
 
     def _want_turn(self) -> None:
         self._in_iteration = True
@@ -181,7 +185,8 @@ class Distributor:
 
     def deliver(self) -> None:
         """Deliver queued messages to the waiting clients in equal numbers. Called at the end of an iteration."""
-        self._in_iteration = self._is_postponed = False
+        self._in_iteration = False
+        self._is_postponed = False
         now_ns = self._clock()
         self._failed_reads = 0
         if self._position.requeued and not self._iteration.is_late():

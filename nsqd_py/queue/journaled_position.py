@@ -69,7 +69,8 @@ class JournaledPosition:
     def begin_save(self) -> JournalChange:
         """Return what `save_changes` would write. The caller writes it, perhaps in a thread, and calls `end_save`."""
         put: Callable[[], None] = _nothing
-        journal, finished = self.journal, self.position.finished
+        journal = self.journal
+        finished = self.position.finished
         if journal is not None and self.wants_snapshot:
             waiting = self._all_waiting(count_in_flight=False)
             put = partial(journal.snapshot, finished.floor, list(finished.islands()), waiting)
@@ -101,7 +102,8 @@ class JournaledPosition:
 
         Raises OSError.
         """
-        journal, finished = self.journal, self.position.finished
+        journal = self.journal
+        finished = self.position.finished
         if journal is None:
             return
         waiting = self._all_waiting(count_in_flight=True)
@@ -153,7 +155,8 @@ class JournaledPosition:
 
     def begin_large_snapshot(self) -> SnapshotWrite:
         """Return a snapshot of the present state. Later changes are appended to the journal as usual."""
-        journal, position = self.journal, self.position
+        journal = self.journal
+        position = self.position
         assert journal is not None
         floor = position.finished.floor
         finished = position.finished.unordered_islands()

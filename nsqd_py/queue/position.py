@@ -111,7 +111,8 @@ class Position:
 
     def _move_forward(self, count: int) -> None:
         """Move the last `count` requeued runs before those that a seek has queued further back in the log."""
-        requeued, after = self.requeued, self.requeued_after
+        requeued = self.requeued
+        after = self.requeued_after
         if count < len(after) and after[-1 - count] > after[-1]:
             index = bisect_right(after, after[-1], 0, len(after) - count)
             for _ in range(count):

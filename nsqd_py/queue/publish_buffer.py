@@ -140,14 +140,18 @@ class PublishBuffer:
         if self._bodies:
             self._seal()
         taken = self._sealed, self._publishers
-        self._sealed = self._publishers = NOTHING
+        self._sealed = NOTHING
+        self._publishers = NOTHING
         return taken
 
     def _seal(self) -> None:
         """Make a batch of the collected publishes."""
-        bodies, count, stride = self._bodies, self._count, self._stride
+        bodies = self._bodies
+        count = self._count
+        stride = self._stride
         self._bodies = NOTHING
-        self._count = self._bytes = 0
+        self._count = 0
+        self._bytes = 0
         self._most_bytes = -1
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
         now_ns = self._wall_clock()

@@ -208,7 +208,9 @@ class Topic(Generic[L]):
     @property
     def oldest_ns(self) -> int:
         """The publish time of the oldest message that is not released, in ns since the epoch; 0 if it is unknown."""
-        return publish_time_ns(self.messages, self.released) if self.depth else 0
+        if self.depth:
+            return publish_time_ns(self.messages, self.released)
+        return 0
 
     @property
     def first_in_memory(self) -> int:
@@ -253,7 +255,9 @@ class Topic(Generic[L]):
     @property
     def memory_bytes(self) -> int:
         """The memory of its cached messages; for an ephemeral topic, of all messages, also in flight or deferred."""
-        return self._account.memory_bytes if self._account is not None else self._recent.size_bytes
+        if self._account is not None:
+            return self._account.memory_bytes
+        return self._recent.size_bytes
 
     def shrink(self, most_bytes: int) -> None:
         """Drop the oldest messages from memory until the rest takes at most `most_bytes`."""
@@ -314,7 +318,8 @@ class Topic(Generic[L]):
 
     def _append(self, log: MessageLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
         """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError."""
-        disk_speed, writer = self.disk_speed, self.slow_writer
+        disk_speed = self.disk_speed
+        writer = self.slow_writer
         if writer is not None and (not writer.is_idle or disk_speed.is_slow or size_bytes > _AT_ONCE_BYTES):
             writer.add(batches, publishers)
             return False
@@ -323,7 +328,8 @@ class Topic(Generic[L]):
             if log.append_at_once(batches, size_bytes):  # one system call
                 return True
         finally:
-            if (took_ns := disk_speed.now_ns() - began_ns) >= SLOW_NS:
+            took_ns = disk_speed.now_ns() - began_ns
+            if took_ns >= SLOW_NS:
                 disk_speed.note(took_ns)
         if writer is not None and log.waits_for_descriptor(size_bytes):
             writer.add(batches, publishers)
@@ -348,7 +354,8 @@ class Topic(Generic[L]):
         before = self.next_seq
         recent = self._recent
         for batch in batches:
-            count, first_seq = batch.count, batch.first_seq
+            count = batch.count
+            first_seq = batch.first_seq
             self.message_count += count
             self.message_bytes += len(batch.body) - SIZE_BYTES * count
             if self._account is not None:
@@ -443,7 +450,8 @@ class Topic(Generic[L]):
 
     def release(self) -> None:
         """Release all messages to the channels, unless the topic is held."""
-        low, high = self.released, self.next_seq
+        low = self.released
+        high = self.next_seq
         if low == high or self.is_held:
             return
         self.released = high

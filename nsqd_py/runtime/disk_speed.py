@@ -57,7 +57,8 @@ class DiskSpeed:
                 SLOW_FOR_NS // 1_000_000_000,
             )
         self.slow_since_ns = self.slow_since_ns or self._clock()
-        self._was_slow = self.is_slow = True
+        self._was_slow = True
+        self.is_slow = True
         self._alarm.set(self._clock() + SLOW_FOR_NS)
 
     def timed(self, work: Callable[[], T]) -> T:

@@ -162,7 +162,9 @@ def zstd_frame(data: Any, start: int) -> ZstdFrame | None:
     if position is None:
         return None
     end = position + (4 if descriptor & 4 else 0)
-    return ZstdFrame(end, blocks * _ZSTD_BLOCK_BYTES) if end <= len(data) else None
+    if end <= len(data):
+        return ZstdFrame(end, blocks * _ZSTD_BLOCK_BYTES)
+    return None
 
 
 def _zstd_block(data: Any, position: int) -> tuple[bool, int | None]:

@@ -19,7 +19,9 @@ from nsqd_py.runtime.logs.daemon_log import Log
 _FIRST_GENERATION = 200_000
 _OLDER_GENERATIONS = 50
 # From malloc.h. The block size is glibc's maximum; the other number is how much free memory it keeps.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 _FEW_ARENAS = 2
 _RETAINED_BLOCK_BYTES = 32 * 1024 * 1024
 _RETAINED_FREE_BYTES = 64 * 1024 * 1024

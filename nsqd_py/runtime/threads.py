@@ -137,7 +137,8 @@ class Job:
 
     def end(self) -> Any:
         """Return what the call returned, or raise what it raised."""
-        result, error = self.result, self.error
+        result = self.result
+        error = self.error
         self.result = self.error = None  # the traceback of an error holds the job
         if error is not None:
             try:

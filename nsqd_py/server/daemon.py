@@ -133,7 +133,8 @@ class Daemon:
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._greenlets: list[gevent.Greenlet[..., Any]] = []  # of parts
         self._lock = -1
-        self._is_loaded = self._is_serving = False
+        self._is_loaded = False
+        self._is_serving = False
         self._parts: list[Part] = []
         self._next_poll_s = 0.0  # for signals, while it loads
         self.next_options: NsqdOptions | None = None  # of the nsqd that replaces this one, in another role
@@ -159,7 +160,9 @@ class Daemon:
             self._serve(signals)
         for handler in self._handlers:
             handler.cancel()
-        return _FAILED if self._has_failed else self.broker.drain.exit_status
+        if self._has_failed:
+            return _FAILED
+        return self.broker.drain.exit_status
 
     def yield_role(self) -> None:
         """End it, so that this nsqd can take another role."""
@@ -362,7 +365,8 @@ class Daemon:
         try:
             if os.path.samestat(job.end(), os.fstat(self._lock)):
                 return
-            old, self._lock = self._lock, lock_directory(path)
+            old = self._lock
+            self._lock = lock_directory(path)
             os.close(old)
             self._log.error("NSQ: %s was replaced by another directory, which is locked again", path)
         except BlockingIOError:
@@ -459,12 +463,16 @@ def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:
     """Return the template with `%s` replaced by this nsqd's address, and with a dot at its end."""
     address = join_address(broadcast_address, http_port).replace(".", "_").replace(":", "_")
     prefix = template.replace("%s", address)
-    return prefix if not prefix or prefix.endswith(".") else prefix + "."
+    if not prefix or prefix.endswith("."):
+        return prefix
+    return prefix + "."
 
 
 def _with_port(address: str, port: int) -> str:
     """Return an address with the port that the system chose, if it has port 0."""
-    return f"{address[:-1]}{port}" if address.endswith(":0") and port > 0 else address
+    if address.endswith(":0") and port > 0:
+        return f"{address[:-1]}{port}"
+    return address
 
 
 def _http_refusal() -> bytes:

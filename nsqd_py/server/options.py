@@ -68,7 +68,9 @@ def _every(check: Callable[[Any], str | None]) -> Callable[[ByTopic[Any]], str |
 
 
 def _check_topic_name(value: str) -> str | None:
-    return None if not value or is_valid_name(value.encode()) else "must be a valid topic name"
+    if not value or is_valid_name(value.encode()):
+        return None
+    return "must be a valid topic name"
 
 
 def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
@@ -97,7 +99,9 @@ RATE: Kind[int] = Kind(
 
 
 def _check_rate(value: int) -> str | None:
-    return None if value >= 0 or value == AUTO else "must not be negative"
+    if value >= 0 or value == AUTO:
+        return None
+    return "must not be negative"
 
 
 class _General(program.LogOptions, title="General"):

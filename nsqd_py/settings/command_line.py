@@ -29,7 +29,9 @@ _FILE_NAMES = ("config", "check-data", "export-to-go", "backup-to", "restore-fro
 
 
 def _flags_of(setting: Setting) -> list[str]:
-    return [f"-{setting.short}", f"--{setting.name}"] if setting.short else [f"--{setting.name}"]
+    if setting.short:
+        return [f"-{setting.short}", f"--{setting.name}"]
+    return [f"--{setting.name}"]
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]  # a class with parameters since click 8.4
@@ -137,9 +139,9 @@ class GoCommand(click.Command):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         is_file = self._argument is not None and not incomplete.startswith("-")
-        return (
-            [CompletionItem(incomplete, type="file")] if is_file else super().shell_complete(ctx, incomplete)
-        )
+        if is_file:
+            return [CompletionItem(incomplete, type="file")]
+        return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, list(self._with_two_dashes(iter(args))))

@@ -71,7 +71,9 @@ class Setting:
     @property
     def key(self) -> str:
         """The key in a config file; "" if config files cannot contain it."""
-        return self.name.replace("-", "_") if self.config_key is None else self.config_key
+        if self.config_key is None:
+            return self.name.replace("-", "_")
+        return self.config_key
 
     @property
     def usage(self) -> str:
@@ -83,12 +85,16 @@ class Setting:
     @property
     def shown_default(self) -> str:
         """The default as `--help` shows it."""
-        return self.kind.show(self.default) if self.default_text is None else self.default_text
+        if self.default_text is None:
+            return self.kind.show(self.default)
+        return self.default_text
 
     @property
     def full_help(self) -> str:
         """The help with the note on a setting that has no effect."""
-        return f"{self.help} ({self.step_note})" if self.step_note else self.help
+        if self.step_note:
+            return f"{self.help} ({self.step_note})"
+        return self.help
 
 
 def setting(
@@ -226,7 +232,8 @@ def bad_options(prefix: str, kind: type[Exception] = ValueError) -> Iterator[Non
 
 def check_package(module: str, extra: str, flag: str) -> None:
     """Raise BadOptions if the module of an extra that a flag needs is not installed."""
-    if missing := missing_package(module, extra):
+    missing = missing_package(module, extra)
+    if missing:
         raise BadOptions(f"{flag}: {missing}")
 
 

@@ -112,7 +112,9 @@ def format_duration(duration_ns: int) -> str:
 def _decimal(size_ns: int, unit_ns: int) -> str:
     """Return `size_ns` in units of `unit_ns`, with the digits after the point that it needs."""
     whole, rest = divmod(size_ns, unit_ns)
-    return f"{whole}.{rest:0{len(str(unit_ns)) - 1}d}".rstrip("0") if rest else str(whole)
+    if rest:
+        return f"{whole}.{rest:0{len(str(unit_ns)) - 1}d}".rstrip("0")
+    return str(whole)
 
 
 # ---- Times that users write: RFC 3339, a number since the epoch, or an age.

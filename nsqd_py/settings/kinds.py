@@ -46,7 +46,9 @@ class Kind(NamedTuple, Generic[T]):
         """Return a value without its secrets, of the same type."""
         if self.hide is None:
             return value
-        return self.hide(value) if isinstance(value, str) else tuple(map(self.hide, value))
+        if isinstance(value, str):
+            return self.hide(value)
+        return tuple(map(self.hide, value))
 
     def from_config(self, value: object) -> T:
         """Return the value that a config file gives: a string, or a native value."""
@@ -85,7 +87,9 @@ class StringList(Kind[tuple[str, ...]]):
 
     def from_config(self, value: object) -> tuple[str, ...]:
         if isinstance(value, str):
-            return tuple(map(self.parse, value.split(","))) if value else ()
+            if value:
+                return tuple(map(self.parse, value.split(",")))
+            return ()
         return tuple(map(self.parse, self.from_native(value)))
 
 

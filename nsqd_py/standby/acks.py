@@ -84,7 +84,9 @@ class InSyncSet:
 
     def end(self, target: Members) -> None:
         """The store has this set, and carries out no earlier request any more."""
-        self._stored = self._certain = self._possible = target
+        self._stored = target
+        self._certain = target
+        self._possible = target
         self._joining -= target
         self.is_alone = not self._has_enough(target) and (self.is_alone or self._is_giving_up)
 

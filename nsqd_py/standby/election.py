@@ -154,7 +154,8 @@ class Election:
             self._keeper.close()
 
     def _serve(self, role: str | None) -> int:
-        self._role, self._yielded_role = role, False
+        self._role = role
+        self._yielded_role = False
         is_promoted = self.is_primary and read_state(self._directory) is not None
         options = self._options.replace(standby_of=role or "", accept_standbys=True, promote=is_promoted)
         self._server = self._make_server(options, self)
@@ -231,7 +232,9 @@ class Election:
 
     def _granted_role(self) -> str | None:
         """Return the role that the lease gives this nsqd; None while no other nsqd has it either."""
-        return _PRIMARY if self._keeper.is_held else self._keeper.other_holder
+        if self._keeper.is_held:
+            return _PRIMARY
+        return self._keeper.other_holder
 
     def _decide(self) -> None:
         """End the daemon if its role is over. A standby stays one while there is no holder."""

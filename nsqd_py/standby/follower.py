@@ -34,7 +34,10 @@ from nsqd_py.standby.link import Link
 from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, Offer, Round, StandbyLag
 from nsqd_py.standby.repairs.fetch_server import NodeState
 
-WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
+WAITING = "waiting"
+CONNECTING = "connecting"
+COPYING = "copying"
+FOLLOWING = "following"
 DAMAGED = "damaged"  # it follows, and some bytes in its files are damaged
 _NOTICE_AFTER_S = 10.0  # /ping says that it cannot follow
 _FIRST_PAUSE_S = 0.1
@@ -173,7 +176,8 @@ class Follower:
                     pause_s = _FIRST_PAUSE_S
                     reported = ""
                 if self.upkeep.damage.changed:  # it ended the connection to get them again
-                    self.error = reported = self.upkeep.damage.text()
+                    reported = self.upkeep.damage.text()
+                    self.error = reported
                 else:
                     self.error = sentence(error)
                 if self.error != reported:
@@ -201,8 +205,10 @@ class Follower:
 
     def _follow(self) -> None:
         """Follow until the connection ends. Raises OSError and NsqdError."""
-        link = self._link = Link(self._options, self._acknowledge)
-        self._to_acknowledge = self._acknowledged = 0
+        link = Link(self._options, self._acknowledge)
+        self._link = link
+        self._to_acknowledge = 0
+        self._acknowledged = 0
         self._is_listed = False
         link.offer(messages.FOLLOW, self._offer)
         self.state = COPYING

@@ -188,7 +188,8 @@ class Handshakes:
             raise Invalid("cannot MEMBER in current state")
         visit = self._visits.get(client)
         if visit is None:
-            visit = self._visits[client] = _Visit(self._broker.alarms.alarm(partial(self._end, client)))
+            visit = _Visit(self._broker.alarms.alarm(partial(self._end, client)))
+            self._visits[client] = visit
             visit.alarm.set(self._broker.clock() + _HANDSHAKE_NS)
         try:
             if visit.listener is None:

@@ -48,10 +48,14 @@ from nsqd_py.runtime.documents import load_member_json
 HANDSHAKE_FORMAT = 1
 NONCE_BYTES = 32
 PROOF_BYTES = 32
-FOLLOW, FENCE, FETCH = "follow", "fence", "fetch"
+FOLLOW = "follow"
+FENCE = "fence"
+FETCH = "fetch"
 
 _LABEL = b"nsqd membership 1"
-_CALLER, _LISTENER, _DOCUMENT = b"caller", b"listener", b"document"
+_CALLER = b"caller"
+_LISTENER = b"listener"
+_DOCUMENT = b"document"
 _WRONG_PROOF = "the proof of membership is wrong: the files of --standby-secret-file have no secret in common"
 _MOST_BYTES = 4096
 _MOST_ADDRESS = 512
@@ -143,12 +147,16 @@ class GroupListener:
     @property
     def purpose(self) -> str:
         """The caller's purpose; "" before it is proven."""
-        return self._handshake.purpose if self._handshake is not None and self._secret is not None else ""
+        if self._handshake is not None and self._secret is not None:
+            return self._handshake.purpose
+        return ""
 
     def answer(self, body: bytes) -> bytes:
         """Return the answer to a MEMBER. Raises NotMember."""
         fields = _decode(body)
-        return self._challenge(fields) if self._handshake is None else self._check(self._handshake, fields)
+        if self._handshake is None:
+            return self._challenge(fields)
+        return self._check(self._handshake, fields)
 
     def _challenge(self, fields: Mapping[str, Any]) -> bytes:
         if fields.get("format") != HANDSHAKE_FORMAT:
@@ -183,7 +191,8 @@ class GroupListener:
         """Return the document in the body of STANDBY. Raises NotMember."""
         if self._handshake is None or self._secret is None:
             raise NotMember("no proof of membership")
-        proof, document = body[:PROOF_BYTES], body[PROOF_BYTES:]
+        proof = body[:PROOF_BYTES]
+        document = body[PROOF_BYTES:]
         if not hmac.compare_digest(proof, self._handshake._proof(self._secret, _DOCUMENT, document)):
             raise NotMember("the document of STANDBY has a wrong proof")
         return document

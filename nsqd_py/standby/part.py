@@ -34,7 +34,8 @@ _MOST_NAMED = 10  # files in a line of the log
 _LAST_ROUNDS_S = 3.0  # how long the end of a primary waits for what its standbys have not got yet
 
 # The names in `Host.shared`.
-_ASKED, _ELECTION = "asked", "election"
+_ASKED = "asked"
+_ELECTION = "election"
 
 
 @dataclass
@@ -54,7 +55,9 @@ class Asked:
 def _held_election(host: Host) -> Election | None:
     """Return the election, if it has made this nsqd the primary; else None."""
     election: Election | None = host.shared.get(_ELECTION)
-    return election if election is not None and election.is_primary else None
+    if election is not None and election.is_primary:
+        return election
+    return None
 
 
 class StandbyPart(Part):
@@ -150,7 +153,8 @@ class StandbyPart(Part):
         is_end_open = self._broker.losses.has_open_ends or asked.is_due
         give_back = GiveBack(self._broker, self._directory, self.host.on_progress, is_end_open=is_end_open)
         is_due = asked.is_due or (give_back.is_due() and not asked.before)
-        asked.is_due, asked.before = False, True
+        asked.is_due = False
+        asked.before = True
         if not is_due:
             return
         self.host.notifier.status("asking the standbys for what is missing")
@@ -199,7 +203,9 @@ class StandbyPart(Part):
         self._may_wait = False
 
     def last_readers(self) -> set[Any]:
-        return self._standbys.clients() if self._standbys is not None and self._may_wait else set()
+        if self._standbys is not None and self._may_wait:
+            return self._standbys.clients()
+        return set()
 
     def answered(self) -> None:
         """Let the standbys get what was published last: one of them may be promoted next."""

@@ -67,7 +67,9 @@ class Standbys(Replication):
     is_alone: bool = False
 
     def __post_init__(self) -> None:
-        broker, options, election = self._broker, self._broker.options, self.election
+        broker = self._broker
+        options = self._broker.options
+        election = self.election
         self._door = Handshakes(
             broker, FetchServer(self._directory, self._threadpool, self._state, self._epochs_of)
         )
@@ -75,7 +77,8 @@ class Standbys(Replication):
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, StandbyStream] = {}
         self._gate = AnswerGate(options.standby_acks, options.standby_timeout_ns)
-        self._writes = self._writes_at_tick = 0
+        self._writes = 0
+        self._writes_at_tick = 0
         self._in_sync: InSyncSet | None = None
         if election is not None and options.standby_acks:
             self._in_sync = InSyncSet(
@@ -100,7 +103,9 @@ class Standbys(Replication):
 
     def _epochs_of(self, topic_name: str) -> Epochs:
         topic = self._broker.topics.get(topic_name)
-        return topic.log.epochs if topic is not None and topic.log is not None else ()
+        if topic is not None and topic.log is not None:
+            return topic.log.epochs
+        return ()
 
     # ---- connections
 
@@ -363,7 +368,9 @@ class Standbys(Replication):
     # ---- statistics
 
     def notice(self) -> str | None:
-        return "answering publishers without a standby" if self.is_alone else None
+        if self.is_alone:
+            return "answering publishers without a standby"
+        return None
 
     def statistics(self) -> dict[str, Any]:
         """Return the epoch in which this nsqd serves, and a list of its standbys with their lag."""

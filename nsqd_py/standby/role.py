@@ -98,7 +98,9 @@ class StandbyRole(Replication):
         )
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
-        return [(self._primary, self._follower.lag.statistics())] if self._follower.primary else []
+        if self._follower.primary:
+            return [(self._primary, self._follower.lag.statistics())]
+        return []
 
     def promote(self) -> None:
         if self._election is not None:

@@ -133,7 +133,9 @@ class StandbyStream:
 
     def waits_ns(self, now_ns: int) -> int:
         """Return how long the oldest round that is sent has waited for its acknowledgement."""
-        return now_ns - self._unacknowledged[0].sent_ns if self._unacknowledged else 0
+        if self._unacknowledged:
+            return now_ns - self._unacknowledged[0].sent_ns
+        return 0
 
     def acknowledge(self, number: int) -> None:
         """The standby has written this round and all before. Raises Invalid if it was not sent."""
@@ -173,7 +175,9 @@ class StandbyStream:
         return min(sent_ns, since_ns) if since_ns else sent_ns
 
     def _ms_since(self, since_ns: int) -> int:
-        return (self._broker.clock() - since_ns) // _NS_PER_MS if since_ns else 0
+        if since_ns:
+            return (self._broker.clock() - since_ns) // _NS_PER_MS
+        return 0
 
     # ---- rounds, in a greenlet
 

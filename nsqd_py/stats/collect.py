@@ -155,7 +155,8 @@ def _stall(channel: Channel) -> Statistics:
     """Return since when consumers finish nothing of what waits, with their RDY; and the attempts of a message."""
     attempts = channel.most_attempts
     stall: Statistics = {"most_attempts": attempts} if attempts > 1 else {}
-    if stalled_ns := channel.stalled_ns:
+    stalled_ns = channel.stalled_ns
+    if stalled_ns:
         stall["stalled_timestamp"] = stalled_ns
         stall["ready_count"] = channel.ready_count
     return stall
@@ -164,7 +165,9 @@ def _stall(channel: Channel) -> Statistics:
 def latency_statistics(channels: Iterable[Channel]) -> Statistics:
     """Return the percentiles of all these channels together."""
     meters = [channel.latency for channel in channels if channel.latency is not None]
-    return meters[0].statistics(meters[1:]) if meters else {"count": 0, "percentiles": None}
+    if meters:
+        return meters[0].statistics(meters[1:])
+    return {"count": 0, "percentiles": None}
 
 
 def _present(counts: Statistics) -> Statistics:
@@ -245,7 +248,8 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
     if broker.disk_speed.slow_since_ns:
         document["disk_slow_since"] = broker.disk_speed.slow_since_ns // SECOND_NS
     # Only if it is scarce: a value that changes with each answer would cost its readers.
-    if (left_percent := broker.space.left_percent()) < _SCARCE_PERCENT:
+    left_percent = broker.space.left_percent()
+    if left_percent < _SCARCE_PERCENT:
         document["disk_left_percent"] = left_percent
     for topic in stats.topics or ():
         for channel in topic["channels"]:

@@ -11,7 +11,8 @@ from nsqd_py.clock import wall_ns
 from nsqd_py.queue.channel import Channel
 from nsqd_py.settings.durations import SECOND_NS
 
-COUNTER, GAUGE = "counter", "gauge"
+COUNTER = "counter"
+GAUGE = "gauge"
 
 
 class Metric(NamedTuple):
@@ -40,12 +41,16 @@ class ChannelOfTopic(NamedTuple):
 
 def age_s(timestamp_ns: int) -> float:
     """Return the time since a timestamp; 0 if it is 0, or in the future."""
-    return max(0, wall_ns() - timestamp_ns) / SECOND_NS if timestamp_ns else 0.0
+    if timestamp_ns:
+        return max(0, wall_ns() - timestamp_ns) / SECOND_NS
+    return 0.0
 
 
 def time_before_s(ms_ago: int | None) -> float:
     """Return the time, since the Unix epoch, that was this long ago; 0 for None."""
-    return 0.0 if ms_ago is None else wall_ns() / SECOND_NS - ms_ago / 1000
+    if ms_ago is None:
+        return 0.0
+    return wall_ns() / SECOND_NS - ms_ago / 1000
 
 
 def counter(

@@ -45,7 +45,9 @@ class Exposition:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield all metrics in Prometheus' text format. Blocks this greenlet in its pauses."""
-        broker, memory, connections = self._broker, self._broker.memory, self._broker.connections
+        broker = self._broker
+        memory = self._broker.memory
+        connections = self._broker.connections
         topics = [(_labels(topic=name), topic) for name, topic in self._paced(sorted(broker.topics.items()))]
         logs = [(labels, topic.log) for labels, topic in self._paced(topics) if topic.log is not None]
         channels = [

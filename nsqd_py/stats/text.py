@@ -19,7 +19,11 @@ from nsqd_py.version import version_string
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 
 
-OK, DEGRADED, DRAINING, STANDBY, FAILING = "ok", "degraded", "draining", "standby", "failing"
+OK = "ok"
+DEGRADED = "degraded"
+DRAINING = "draining"
+STANDBY = "standby"
+FAILING = "failing"
 
 
 # ---- /stats

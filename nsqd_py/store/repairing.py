@@ -77,7 +77,8 @@ class _StoredCopy:
         found: list[bytes] = []
         stored = self._source.stored
         if stored is not None and offset < stored.size_bytes:
-            name, until = stored.name, min(end, stored.size_bytes)
+            name = stored.name
+            until = min(end, stored.size_bytes)
 
             def fetch() -> None:
                 found.append(self._objects.get_range(name, offset, until))

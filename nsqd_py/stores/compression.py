@@ -26,10 +26,13 @@ try:
 except ImportError:  # it is an extra
     _fast = None
 
-NONE, GZIP, ZSTD = "none", "gzip", "zstd"
+NONE = "none"
+GZIP = "gzip"
+ZSTD = "zstd"
 GZIP_LEVELS = range(1, 10)
 ZSTD_LEVELS = range(1, 20)
-_LARGEST_FAST_LEVEL, _SMALLEST_SLOW_LEVEL = 3, 7
+_LARGEST_FAST_LEVEL = 3
+_SMALLEST_SLOW_LEVEL = 7
 _GZIP_WINDOW_BITS = 31  # the largest window, with a gzip header
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -117,7 +117,8 @@ class LocalFiles:
             )
             directories[:] = [name for name in links_last if not is_passed_over(name)]
             for name in names:
-                if entry := self.find(os.path.join(parent, name)):
+                entry = self.find(os.path.join(parent, name))
+                if entry:
                     yield entry
 
     def _status(self, path: str) -> os.stat_result | None:

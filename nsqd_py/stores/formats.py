@@ -87,7 +87,9 @@ def format_of(name: str, head: bytes) -> Format:
     has_record = record.startswith(MAGIC)
     if has_record or head.startswith(FILE_MAGIC):
         is_published = has_record and len(record) == RECORD_HEADER_BYTES and record[_KIND_AT] != MESSAGES
-        return Format.TOPIC_LOG if is_log or is_published else Format.FRAMED
+        if is_log or is_published:
+            return Format.TOPIC_LOG
+        return Format.FRAMED
     if head.startswith(PARQUET_MAGIC):
         return Format.PARQUET
     if is_log:

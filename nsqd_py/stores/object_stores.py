@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 S3_SCHEMES = ("s3a", "s3n", "s3")
 NO_SETTINGS: Mapping[str, str] = {}
 
-_S3, _AZURE = "fs.s3a.", "fs.azure."
+_S3 = "fs.s3a."
+_AZURE = "fs.azure."
 _ANONYMOUS = "AnonymousAWSCredentialsProvider"
 # pyarrow's arguments: their names in Hadoop's settings, and in the environment. Keys of the environment are left to the client,
 # which also knows profiles and the services of Amazon's machines.
@@ -133,7 +134,8 @@ def s3_arguments(settings: Mapping[str, str], bucket: str = "") -> dict[str, obj
         text = settings.get(_S3 + key)
         if text:
             arguments[name] = text
-    if endpoint := settings.get(f"{_S3}endpoint") or _environment(*_ENDPOINT_NAMES):
+    endpoint = settings.get(f"{_S3}endpoint") or _environment(*_ENDPOINT_NAMES)
+    if endpoint:
         scheme, found, host = endpoint.rpartition("://")
         is_encrypted = settings.get(f"{_S3}connection.ssl.enabled", "true").lower() != "false"
         arguments["endpoint_override"] = host.rstrip("/")

@@ -59,7 +59,9 @@ def pointer_to(location: str) -> str:
 def _pointed_at(name: str) -> str:
     """Return the location of the table; "" for the name of another file."""
     location = _local(unquote(name))
-    return location if location.startswith("/") or "://" in location else ""
+    if location.startswith("/") or "://" in location:
+        return location
+    return ""
 
 
 def is_in(directory: str, location: str) -> bool:
@@ -143,7 +145,9 @@ def _may_have_tables(paths: Iterable[str]) -> set[str]:
 
 def _local(uri: str) -> str:
     """Return a `file:` URI, as Iceberg writes it, as a path; other URIs as they are."""
-    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri.rstrip("/")
+    if uri.startswith("file:"):
+        return "/" + uri.removeprefix("file:").lstrip("/")
+    return uri.rstrip("/")
 
 
 def _identity(path: str) -> str:
@@ -276,7 +280,8 @@ def _delta_files(table: _Table, location: str, settings: Mapping[str, str]) -> l
 
     found = DeltaTable(location, storage_options=delta_options(location, settings))
     features = set(found.protocol().reader_features or ())
-    if unknown := features - _KNOWN_FEATURES:
+    unknown = features - _KNOWN_FEATURES
+    if unknown:
         raise UnreadableTable(
             f"{table} uses the feature {min(unknown)}, which this reader of its files does not know"
         )
@@ -285,7 +290,8 @@ def _delta_files(table: _Table, location: str, settings: Mapping[str, str]) -> l
         raise UnreadableTable(
             f"{table} uses the feature columnMapping: its files have other names of columns than the table"
         )
-    if columns := COLUMNS.intersection(metadata.partition_columns):
+    columns = COLUMNS.intersection(metadata.partition_columns)
+    if columns:
         raise UnreadableTable(
             f"{table} is partitioned by {', '.join(sorted(columns))}, which is not in its files"
         )
@@ -309,7 +315,8 @@ def _newest(table: _Table, files: Files) -> str:
     """Return the name of the file with the newest metadata. Raises UnreadableTable."""
     versions: dict[int, list[str]] = {}
     for name in files.names(f"{table.location}/{_METADATA}"):
-        if match := _VERSION.fullmatch(name):
+        match = _VERSION.fullmatch(name)
+        if match:
             versions.setdefault(int(match[1]), []).append(name)
     if not versions:
         raise UnreadableTable(f"{table} has no metadata there")

@@ -67,8 +67,10 @@ class ErrorCharge:
 
     def is_over(self, now_s: float) -> bool:
         """True if there are too many errors. After ten seconds without errors it is always False."""
-        left = min(self._count, 2 * ERRORS_AT_ONCE) - (now_s - self._since_s) * ERRORS_PER_S
-        self._count, self._since_s = max(0.0, left), now_s
+        forgiven = (now_s - self._since_s) * ERRORS_PER_S
+        left = min(self._count, 2 * ERRORS_AT_ONCE) - forgiven
+        self._count = max(0.0, left)
+        self._since_s = now_s
         return self._count > ERRORS_AT_ONCE
 
 
@@ -178,7 +180,9 @@ class Client(Stream):
     @property
     def authorization(self) -> Authorization | None:
         """The client's authorization, or None before AUTH."""
-        return self.guard.authorization if self.guard is not None else None
+        if self.guard is not None:
+            return self.guard.authorization
+        return None
 
     # ---- a publisher
 

@@ -127,7 +127,8 @@ class ClientConnection(Client):
             return
         self.is_quick = self._layer is None and parser.is_idle and perf_counter() - began_s < _QUICK_S
         if parser.next_read and self._layer is None:
-            self._exact_read, self.is_light = parser.next_read, False
+            self._exact_read = parser.next_read
+            self.is_light = False
         if self.waits_for >= UNREAD:
             self._catch_up()
 
@@ -249,7 +250,9 @@ def permit(client: ClientConnection, request: PermissionRequest) -> None:
 
 
 def sub(client: ClientConnection, command: Sub) -> None:
-    name, channel_name, broker = command.topic_name.decode(), command.channel_name.decode(), client.broker
+    name = command.topic_name.decode()
+    channel_name = command.channel_name.decode()
+    broker = client.broker
     try:
         found = broker.topics.get(name)
         if found is None or channel_name not in found.channels:
@@ -328,7 +331,8 @@ def fin(client: ClientConnection, command: Fin) -> None:
 def req(client: ClientConnection, command: Req) -> None:
     channel = client.subscription.channel
     assert channel is not None
-    message_id, delay_ns = command.message_id, command.delay_ns
+    message_id = command.message_id
+    delay_ns = command.delay_ns
     clamped_ns = max(0, min(delay_ns, client.broker.options.max_req_timeout_ns))
     if clamped_ns != delay_ns:
         client.log.of_clients.info(
@@ -349,7 +353,9 @@ def touch(client: ClientConnection, command: Touch) -> None:
 
 
 def _missing_reason(channel: Channel, message_id: bytes) -> str:
-    return "client does not own message" if channel.owns(message_id) else "ID not in flight"
+    if channel.owns(message_id):
+        return "client does not own message"
+    return "ID not in flight"
 
 
 def cls(client: ClientConnection, command: Cls) -> None:
@@ -363,7 +369,8 @@ def cls(client: ClientConnection, command: Cls) -> None:
 
 def publish(client: ClientConnection, command: Publish) -> None:
     """Execute one or more equal PUBs or DPUBs, or an MPUB. The answer leaves when the messages are in the log."""
-    kind, count = command.kind, command.count
+    kind = command.kind
+    count = command.count
     topic = client.broker.open_topics.get(command.topic_name.decode()) or _make_topic(client, kind, command)
     topic.buffer.publish(
         command.body, count, command.stride, client, client.early.ticket(kind), command.defer_ns

@@ -61,7 +61,8 @@ class FastConnection(ClientConnection):
         super().__init__(sock, peer, loop, iteration, log, broker, limits)
         self._last_pub = _NO_PUB
         self._max_msg_size = limits.max_msg_size
-        self._reads_between_waits = self._reads_until_wait = _FEWEST_READS
+        self._reads_between_waits = _FEWEST_READS
+        self._reads_until_wait = _FEWEST_READS
 
     def forget_pub(self) -> None:
         super().forget_pub()

@@ -212,7 +212,9 @@ class Handler:
         if annotation is Headers:
             return HEADERS
         is_connection = name == _CONNECTION_NAME or getattr(annotation, "__name__", "") == "Connection"
-        return CONNECTION if self.once is not None and is_connection else VALUE
+        if self.once is not None and is_connection:
+            return CONNECTION
+        return VALUE
 
     def _decoder(self, name: str, annotation: Any) -> Decoder:
         if self.batch is not None and annotation is not Any:

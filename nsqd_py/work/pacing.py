@@ -34,7 +34,9 @@ class Pace:
     def wait(self) -> bool:
         """Wait until a call may begin. Return False if there is an end before."""
         wait_s = self.reserve()
-        return not self._has_ended.wait(wait_s) if wait_s else not self._has_ended.is_set()
+        if wait_s:
+            return not self._has_ended.wait(wait_s)
+        return not self._has_ended.is_set()
 
     async def wait_async(self) -> bool:
         """Do as `wait`, in an event loop."""

@@ -58,7 +58,9 @@ def decoder_of(annotation: Any) -> Decoder:
         raise BadAnnotation(
             f"{annotation!r} needs msgspec or pydantic: install one of them, or annotate it with dict"
         )
-    return _of_msgspec(annotation) if library == "msgspec" else _of_pydantic(annotation)
+    if library == "msgspec":
+        return _of_msgspec(annotation)
+    return _of_pydantic(annotation)
 
 
 def _as_is(body: bytes) -> bytes:

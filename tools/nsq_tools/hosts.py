@@ -156,7 +156,8 @@ class Timings:
     def add(self, took_s: float, *names: str, count: int = 1) -> None:
         """Record that `count` messages took `took_s` each, under these names: hosts, AGGREGATE."""
         for name in names:
-            if (values := self._took_s.get(name)) is None:
+            values = self._took_s.get(name)
+            if values is None:
                 continue
             values += [took_s] * count
             while len(values) >= self._every:

@@ -220,9 +220,8 @@ class RemovedFiles:
         self.check(topic, log, files)
         if not any(file.was_cut for file in files):
             return None
-        error = log.syncs.directory_error = OSError(
-            errno.EIO, self.problems.get(topic, "a log file was removed or cut")
-        )
+        error = OSError(errno.EIO, self.problems.get(topic, "a log file was removed or cut"))
+        log.syncs.directory_error = error
         return error
 
     def check(self, topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> None:

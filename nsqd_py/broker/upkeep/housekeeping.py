@@ -65,12 +65,14 @@ def living_of(topic: Topic, file: LogFile, slices: WorkSlices) -> list[Range]:
 
 def _portions(file: LogFile) -> Iterator[Range]:
     """Yield the file's numbers in ranges of about _COUNT_AT_ONCE messages."""
-    low, count = file.first_seq, 0
+    low = file.first_seq
+    count = 0
     for segment in list(file.segments()):
         count += segment.message_count
         if count >= _COUNT_AT_ONCE or segment.high == file.end_seq:
             yield low, segment.high
-            low, count = segment.high, 0
+            low = segment.high
+            count = 0
 
 
 def retained_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
@@ -92,11 +94,13 @@ def retained_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
 
 def _young_from(log: TopicLog, oldest_ns: int) -> int:
     """Return the number from which on files may have ids of that time or later."""
-    young, newest_id = log.next_seq, log.used_id
+    young = log.next_seq
+    newest_id = log.used_id
     for file in reversed(log.files):
         if not file.is_whole or id_time_ns(newest_id) <= oldest_ns:
             break
-        young, newest_id = file.first_seq, file.header.used_id
+        young = file.first_seq
+        newest_id = file.header.used_id
     return young
 
 

@@ -31,7 +31,8 @@ from nsqd_py.runtime.threads import in_thread
 
 # The delays of consumers between two attempts rise to a minute. If no copy could be asked so often, the messages are lost.
 _MOST_ATTEMPTS = 8
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 5.0, 600.0
+_FIRST_DELAY_S = 5.0
+_LONGEST_DELAY_S = 600.0
 _TRY_AGAIN_S = 600.0
 _HEADER = (0, FILE_HEADER_BYTES)
 
@@ -258,9 +259,10 @@ class LogFiles:
             self.repaired_bytes += log.damage.repaired(file, start, end, inside)
             for offset, _ in inside:
                 # Without a reason, no copy has it.
-                self._attempts[file, offset] = (
-                    self._attempts.get((file, offset), 0) + 1 if reason else _MOST_ATTEMPTS
-                )
+                if reason:
+                    self._attempts[file, offset] = self._attempts.get((file, offset), 0) + 1
+                else:
+                    self._attempts[file, offset] = _MOST_ATTEMPTS
         log.chunks.forget()
         if others and left != ranges:
             self._bring_back(topic, file, others)

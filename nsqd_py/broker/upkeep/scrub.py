@@ -209,7 +209,9 @@ class Scrub:
             gevent.sleep(max(1.0, self._shortest_pass_s() - (time.monotonic() - began_s)))
 
     def _shortest_pass_s(self) -> float:
-        return _SHORTEST_PASS_S if self._services.options.scrub_rate == AUTO else 0.0
+        if self._services.options.scrub_rate == AUTO:
+            return _SHORTEST_PASS_S
+        return 0.0
 
     def _pass(self) -> None:
         """Check all files, beginning anywhere: a daemon that restarts each day must come to the last one too."""
@@ -235,7 +237,9 @@ class Scrub:
     def _rate_of(self, total_bytes: int) -> float:
         """Return the bytes a second of a pass."""
         rate = self._services.options.scrub_rate
-        return float(rate) if rate != AUTO else max(_LEAST_RATE, total_bytes / _PASS_S)
+        if rate != AUTO:
+            return float(rate)
+        return max(_LEAST_RATE, total_bytes / _PASS_S)
 
     def _check(self, key: Hashable) -> None:
         """Check one file to its present end."""

@@ -385,7 +385,8 @@ class MessageLoop(Generic[Item]):
         self._idle_timeout_s = idle_timeout_s
         self._takes_batches = takes_batches
         self._message: Message | None = None  # that was yielded last
-        self._has_begun = self._is_over = False
+        self._has_begun = False
+        self._is_over = False
 
     def __aiter__(self) -> Self:
         return self

@@ -105,7 +105,8 @@ class Producer(
             await self._get_ready()
         assert self._loop is not None
         publish = _LoopPublish(head, body, monotonic() + self._publish_timeout_s, on_done)
-        publish.future = future = self._loop.create_future()
+        future = self._loop.create_future()
+        publish.future = future
         self._dispatcher.submit(publish)
         if not self._pump_is_due:
             self._pump_is_due = True

@@ -329,7 +329,8 @@ class Connection:
         self._flush()
 
     def _flush(self, waits: bool = True) -> None:
-        self._untaken_bytes, self._event_bytes = -1, 0
+        self._untaken_bytes = -1
+        self._event_bytes = 0
         self._is_flushing = True  # reading may add to the output, which must be sent after `data`
         while (self._unsent or self._session.has_output) and self._failure is None:
             self._unsent = self._unsent or memoryview(self._session.take_output())

@@ -37,7 +37,9 @@ class Answer(NamedTuple):
 
 def login_header(login: str) -> dict[str, str]:
     """Return the header of a login, which is quoted as in a URL."""
-    return {"Authorization": f"Basic {b64encode(unquote(login).encode()).decode()}"} if login else {}
+    if login:
+        return {"Authorization": f"Basic {b64encode(unquote(login).encode()).decode()}"}
+    return {}
 
 
 def get(

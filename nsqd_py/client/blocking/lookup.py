@@ -19,7 +19,8 @@ from nsqd_py.runtime.logs.outages import OutageLog
 _MAX_ANSWER_BYTES = 16 << 20
 # Go's servers send chunks of 2 KiB or more; 16 MiB in chunks of one byte would take 2 s to read.
 _MAX_LINES = 20_000
-_OK, _NOT_FOUND = 200, 404
+_OK = 200
+_NOT_FOUND = 404
 
 
 def find_nsqds(

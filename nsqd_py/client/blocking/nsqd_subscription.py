@@ -72,7 +72,9 @@ class NsqdSubscription:
         if self._dials_soon or self._redial.wait_s(monotonic()) <= 0:
             self._dials_soon = False
             self._dialled_s = monotonic()
-            backend, poller, waits = self._context.backend, self._context.poller, self._context.waits
+            backend = self._context.backend
+            poller = self._context.poller
+            waits = self._context.waits
             call = partial(
                 opened, self.address, self._options, self._subscription.subscribe, backend, waits=waits
             )
@@ -96,7 +98,8 @@ class NsqdSubscription:
 
     def flush(self) -> None:
         """Send the output of the window, and what the socket did not take before."""
-        window, connection = self.window, self.connection
+        window = self.window
+        connection = self.connection
         if connection is not None and connection.has_unsent:
             connection.send_unsent()
         if window is not None and connection is not None and window.has_output:
@@ -131,7 +134,8 @@ class NsqdSubscription:
         elif isinstance(event, NsqdSaid):
             self._subscription.refused(event.code)
             if event.is_fatal:
-                self._said = self.error = event
+                self._said = event
+                self.error = event
                 self._outage.report("%s", event)
             else:
                 self._log.debug("%s", event)
@@ -149,7 +153,8 @@ class NsqdSubscription:
     def _subscribed(self, connection: Connection) -> None:
         self._outage.end("%s: connected again", self.address)
         self._log.info("%s: subscribed to %s", self.address, self._subscription)
-        most, requested = connection.negotiated.max_rdy_count, self._subscription.max_in_flight
+        most = connection.negotiated.max_rdy_count
+        requested = self._subscription.max_in_flight
         if most < requested:
             self._log.warning(
                 "%s: gives %d messages at a time (--max-rdy-count), not %d", self.address, most, requested
@@ -160,7 +165,8 @@ class NsqdSubscription:
     @property
     def wants_to_receive(self) -> bool:
         """True if `receive` must be called even if the socket is not ready: events are here, or nsqd is silent."""
-        connection, limit_s = self.connection, self._options.read_limit_s
+        connection = self.connection
+        limit_s = self._options.read_limit_s
         if connection is None:
             return False
         return connection.has_events or bool(limit_s and monotonic() - connection.last_received_s > limit_s)
@@ -177,7 +183,8 @@ class NsqdSubscription:
     @property
     def is_over(self) -> bool:
         """True if it has left: no message comes any more, none is in flight, and all answers were taken to be sent."""
-        window, connection = self.window, self.connection
+        window = self.window
+        connection = self.connection
         if not self.is_leaving or window is None:
             return self.is_leaving
         if connection is not None and connection.has_unsent:

@@ -365,7 +365,8 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
 
     def _turn(self) -> float | None:
         """Hand publishes to the core. Return how long to wait for answers at most; None at the end."""
-        core, inbox = self._core, self._inbox
+        core = self._core
+        inbox = self._inbox
         self._is_asleep = False
         if self._is_closed or (
             self._close_by_s is not None and (self._is_settled() or monotonic() > self._close_by_s)
@@ -444,7 +445,8 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             self._end()
 
     def _end(self) -> None:
-        self._is_closed = self._must_check = True
+        self._is_closed = True
+        self._must_check = True
         forget(self)
         self._core.poller.wake()
         if self._is_started.acquire(blocking=False):  # from now on no thread can start
@@ -460,7 +462,8 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             self._core.close(self._closed_error())
         finally:
             self._io_task = None
-            self._is_idle = self._has_ended = True
+            self._is_idle = True
+            self._has_ended = True
             self._room_waiters.wake_all()
             self._settled_waiters.wake_all()
 

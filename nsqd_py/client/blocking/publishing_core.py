@@ -190,7 +190,8 @@ class PublishingCore:
         for publish in publishes:
             if publish.on_done is not None:
                 try:
-                    if (result := publish.on_done(publish.error)) is not None:
+                    result = publish.on_done(publish.error)
+                    if result is not None:
                         check_result(publish.on_done, result)
                 except self.logged_errors as error:
                     self.log.exception("on_done of a publish: %r", error)
@@ -273,7 +274,8 @@ class PublishingCore:
                 self.dispatcher.lookup_failures.pop(finder.address, None)
                 self._discovery.answered(finder.address, nsqds)
                 for writer in self.dispatcher.keep_writers(self._discovery.needed):
-                    if (opening := self._opening.pop(writer.address, None)) is not None:
+                    opening = self._opening.pop(writer.address, None)
+                    if opening is not None:
                         opening.kill()
         self.has_discovered = all(finder.has_asked for finder in self._finders)
 
@@ -291,7 +293,9 @@ class PublishingCore:
     def leave_event_loop(self) -> None:
         """Work without the event loop: it has ended, or another thread closes the connections."""
         self.waits = True
-        self.on_over = self.on_opened = self.on_lost = ignore_result
+        self.on_over = ignore_result
+        self.on_opened = ignore_result
+        self.on_lost = ignore_result
         for writer in self.connected.values():
             writer.connection.waits = True
 

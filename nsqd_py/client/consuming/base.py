@@ -155,7 +155,8 @@ class BaseConsumer:
             on_backoff=self._on_backoff,
             lock=nullcontext(),
         )
-        self.topic, self.channel = topic, channel
+        self.topic = topic
+        self.channel = channel
         self._max_attempts = 0 if batch_handler is not None else self._options.max_attempts
         self._on_give_up = on_give_up
         self._next_log_s = 0.0
@@ -194,7 +195,8 @@ class BaseConsumer:
         is_spent = self._is_spent(item)
         handler = self._giving_up(item) if is_spent else self._handler
         try:
-            if (result := handler(item)) is not None:
+            result = handler(item)
+            if result is not None:
                 check_handler_result(handler, result)
         except BaseException as error:
             if self._fail(item, error, handler):
@@ -284,4 +286,6 @@ class BaseConsumer:
 def _described(item: Message | MessageBatch) -> str:
     """Return the message, or batch, as the log names it."""
     described = f"{item}/{item.channel}"  # "message ... of topic/channel"
-    return f"{described}, attempt {item.attempts}" if isinstance(item, Message) else described
+    if isinstance(item, Message):
+        return f"{described}, attempt {item.attempts}"
+    return described

@@ -55,7 +55,10 @@ class InFlightWindow:
         self.msg_timeout_s = negotiated.msg_timeout_s
         self.max_msg_timeout_s = max(negotiated.msg_timeout_s, negotiated.max_msg_timeout_s)
         self.is_open = True
-        self.rdy = self.most_rdy = self.received = self.requeued = 0
+        self.rdy = 0
+        self.most_rdy = 0
+        self.received = 0
+        self.requeued = 0
         self.rdy_since_s = self.last_message_s = subscription.now_s()
         self.has_output = False
         self._batches: dict[MessageBatch, None] = {}
@@ -266,10 +269,13 @@ class Subscription:
         self.windows: dict[str, InFlightWindow] = {}
         self.given_up = 0
         self.max_in_flight = options.max_in_flight
-        self.is_paused = self.reports_success = False
+        self.is_paused = False
+        self.reports_success = False
         self.requeue_delays_s = options.default_requeue_delay_s, options.max_requeue_delay_s
         self._ended = dict.fromkeys(_SUMS, 0)  # of closed windows
-        self._touched = self._timed_out = self._refused = 0
+        self._touched = 0
+        self._timed_out = 0
+        self._refused = 0
         self._spread = RdySpread(options.low_rdy_idle_timeout_s, options.low_rdy_timeout_s)
         self._redistribute_s = options.rdy_redistribute_interval_s
         self._next_turns_s = self.now_s() + self._redistribute_s
@@ -285,7 +291,8 @@ class Subscription:
 
     def opened(self, address: str, negotiated: Negotiated) -> InFlightWindow:
         """Add a window: an nsqd has accepted the subscription."""
-        window = self.windows[address] = InFlightWindow(self, address, negotiated)
+        window = InFlightWindow(self, address, negotiated)
+        self.windows[address] = window
         self._spread.add(window)
         self._distribute_rdy()
         return window

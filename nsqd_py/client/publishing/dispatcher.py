@@ -51,7 +51,8 @@ class ConnectionWriter:
     def __init__(self, address: str, limits: WindowLimits, pause: Backoff) -> None:
         self.address = address
         self.pause = pause
-        self.failed_s = self.opened_s = 0.0
+        self.failed_s = 0.0
+        self.opened_s = 0.0
         self.reported_s: float | None = None
         self.connection: Any = None  # belongs to the shell
         self.is_open = False
@@ -168,7 +169,8 @@ class Dispatcher:
         """Add an nsqd. A known one keeps its state."""
         writer = self.writers.get(address)
         if writer is None:
-            writer = self.writers[address] = ConnectionWriter(address, self._limits, pause)
+            writer = ConnectionWriter(address, self._limits, pause)
+            self.writers[address] = writer
         writer.is_needed = True
         return writer
 
@@ -184,11 +186,13 @@ class Dispatcher:
 
     def opened(self, writer: ConnectionWriter) -> None:
         """Note that a writer is connected."""
-        self.is_connected = self._was_connected = True
+        self.is_connected = True
+        self._was_connected = True
         self._open.append(writer)
         writer.is_open = True
         writer.failure = None
-        writer.has_refused = writer.is_rest_unread = False
+        writer.has_refused = False
+        writer.is_rest_unread = False
 
     def not_opened(
         self, writer: ConnectionWriter, error: NsqClientError, now_s: float
@@ -197,7 +201,9 @@ class Dispatcher:
         writer.failure = error
         self._leave_alone(writer, now_s)
         no_nsqd = self.no_nsqd()
-        return self._fail_all(self._take_waiting(), no_nsqd) if no_nsqd else []
+        if no_nsqd:
+            return self._fail_all(self._take_waiting(), no_nsqd)
+        return []
 
     def no_nsqd(self) -> NoNsqd | None:
         """Return the error if each nsqd was tried and none ever connected: the addresses may be wrong.
@@ -226,9 +232,9 @@ class Dispatcher:
         publishes for as long as its primary lives, and must be tried soon after that.
         """
         pause_s = writer.pause.wait_s(now_s)
-        return (
-            pause_s if self._open else min(pause_s, max(0.0, writer.failed_s + MOST_LONELY_PAUSE_S - now_s))
-        )
+        if self._open:
+            return pause_s
+        return min(pause_s, max(0.0, writer.failed_s + MOST_LONELY_PAUSE_S - now_s))
 
     # ---- what is to be sent
 
@@ -261,7 +267,8 @@ class Dispatcher:
         """Return the next publishes that a writer has room for. Call it after each event until it returns None."""
         most = RUN if len(self._open) > 1 else self._limits.publishes
         for _ in self._open:
-            self._turn = turn = (self._turn + 1) % len(self._open)
+            turn = (self._turn + 1) % len(self._open)
+            self._turn = turn
             writer = self._open[turn]
             before_bytes = writer.size_bytes
             publishes = writer.take(self.waiting, most, now_s)
@@ -310,7 +317,8 @@ class Dispatcher:
         if not writer.has_refused:
             writer.failure = lost
             self._leave_alone(writer, now_s)
-        failed, retried = [], []
+        failed = []
+        retried = []
         for publish in writer.take_unanswered():
             if self._may_be_resent(publish, writer):
                 retried.append(publish)

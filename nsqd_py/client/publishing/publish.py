@@ -116,7 +116,8 @@ class Failures:
     """Failed publishes, until an error reports them. One thread adds them; others may raise the error."""
 
     def __init__(self) -> None:
-        self._count = self._reported = 0
+        self._count = 0
+        self._reported = 0
         self._first: NsqClientError | None = None  # of those that are not reported
         self._last: NsqClientError | None = None
 
@@ -134,7 +135,8 @@ class Failures:
             try:
                 raise FlushFailed(count - self._reported, first)
             finally:
-                self._reported, self._first = count, None
+                self._reported = count
+                self._first = None
 
 
 def ignore_result(result: object) -> None:
@@ -180,7 +182,9 @@ _VERDICTS = {
 def verdict_on(code: str, text: str) -> Verdict:
     """Return the meaning of an error answer."""
     verdict = _VERDICTS.get(code, Verdict.UNKNOWN)
-    return Verdict.STANDBY if verdict is Verdict.NOT_STORED and IS_STANDBY in text else verdict
+    if verdict is Verdict.NOT_STORED and IS_STANDBY in text:
+        return Verdict.STANDBY
+    return verdict
 
 
 # ---- commands, after checks. Each has a head and a body, so that a large body is not copied.

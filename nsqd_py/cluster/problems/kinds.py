@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ERROR, WARNING, INFO = "error", "warning", "info"
+ERROR = "error"
+WARNING = "warning"
+INFO = "info"
 SEVERITIES = (ERROR, WARNING, INFO)
 # Kinds whose `node` is an nsqlookupd.
 LOOKUP_KINDS = ("no_lookup", "lookup_failed")

@@ -39,7 +39,9 @@ LISTED_AFTER_S = {
 
 def check_ages(ages_ns: ByTopic[int]) -> str | None:
     """Return what is wrong with a setting by topic whose values are ages; None if nothing is."""
-    return "must not be negative" if any(age_ns < 0 for age_ns in ages_ns.values) else None
+    if any(age_ns < 0 for age_ns in ages_ns.values):
+        return "must not be negative"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

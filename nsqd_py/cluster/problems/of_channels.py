@@ -74,11 +74,9 @@ def _damage(row: TopicRow | ChannelRow, topic: str, channel: str = "") -> Iterat
 
 
 def _where(row: TopicRow | ChannelRow) -> str:
-    return (
-        ""
-        if row.paused_parts == len(row.parts)
-        else f" on {row.paused_parts} of {counted(len(row.parts), 'nsqd')}"
-    )
+    if row.paused_parts == len(row.parts):
+        return ""
+    return f" on {row.paused_parts} of {counted(len(row.parts), 'nsqd')}"
 
 
 # ---- channels

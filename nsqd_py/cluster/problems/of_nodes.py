@@ -84,7 +84,9 @@ def _shared_text(cluster: Cluster, address: str, shared: SharedAddress) -> str:
     text = f"{shared.nsqds} nsqds announce the address {address}, at which only one can be reached"
     unseen = [topic for topic in shared.topics if topic not in cluster.topics]
     shown = ", ".join(unseen[:_MOST_TOPICS]) + (" and others" if len(unseen) > _MOST_TOPICS else "")
-    return f"{text}; topics that only the others have: {shown}" if unseen else text
+    if unseen:
+        return f"{text}; topics that only the others have: {shown}"
+    return text
 
 
 # ---- nsqds
@@ -210,7 +212,8 @@ def is_only_draining(node: Node) -> bool:
 
 def _draining(address: str, node: Node) -> Problem:
     assert node.drain is not None
-    left, rest_s = node.drain.left, node.drain.rest_s
+    left = node.drain.left
+    rest_s = node.drain.rest_s
     about = f", about {span(rest_s)}" if rest_s is not None and left else ""
     return Problem("draining", f"drains: {counted(left, 'message')} left{about}", node=address, weight=left)
 

@@ -9,7 +9,12 @@ _SLOW_AFTER_S = 5.0
 
 # FAILED is also the state of a standby that does not answer, see `nsqd_py.cluster.roles`.
 # GONE and STOPPED are nsqds that are no part of the cluster any more: a STOPPED one has ended on purpose.
-OK, SLOW, FAILED, NEW, GONE, STOPPED = "ok", "slow", "failed", "new", "gone", "stopped"
+OK = "ok"
+SLOW = "slow"
+FAILED = "failed"
+NEW = "new"
+GONE = "gone"
+STOPPED = "stopped"
 
 
 def state_of(node: Node, now_s: float) -> str:
@@ -20,4 +25,6 @@ def state_of(node: Node, now_s: float) -> str:
     if age_s is None:
         return SLOW if node.is_slow else NEW
     is_awaited = node.answered_s is not None and node.asked_s > node.answered_s
-    return SLOW if node.is_slow or (is_awaited and now_s - node.asked_s > _SLOW_AFTER_S) else OK
+    if node.is_slow or (is_awaited and now_s - node.asked_s > _SLOW_AFTER_S):
+        return SLOW
+    return OK

@@ -133,14 +133,16 @@ class Trend:
         if self.depth <= self.finished * _LEAST_DRAIN_S:  # no backlog: new messages are finished as soon
             return self.depth / self.finished if self.depth else 0.0
         shrinking = self.finished - self.came
-        return (
-            self.depth / shrinking if shrinking > _LEAST_GROWTH_PART * self.came and shrinking > 0 else None
-        )
+        if shrinking > _LEAST_GROWTH_PART * self.came and shrinking > 0:
+            return self.depth / shrinking
+        return None
 
     @property
     def work_s(self) -> float | None:
         """The time that the consumers need for what waits now, if nothing more comes; None without consumers."""
-        return self.depth / self.finished if self.finished > 0 else None
+        if self.finished > 0:
+            return self.depth / self.finished
+        return None
 
 
 def _depths_of(row: ChannelRow) -> dict[str, int]:
@@ -176,7 +178,8 @@ class Trends:
             is_idle = not channel.counts[0] and channel.rates is QUIET
             if is_idle or len(self._trends) >= MOST_TRENDS:
                 return
-            trend = self._trends[topic, name] = Trend(now_s, now_s)
+            trend = Trend(now_s, now_s)
+            self._trends[topic, name] = trend
         trend.note(now_s, channel)
 
     def of(self, topic: str, channel: str) -> Trend | None:

@@ -8,7 +8,9 @@ _MOST_NAMED = 3
 
 def counted(number: int, noun: str) -> str:
     """Return "1 message" or "12,345 messages"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    if number == 1:
+        return f"{number:,} {noun}"
+    return f"{number:,} {noun}s"
 
 
 def waiting(depth: int) -> str:
@@ -26,7 +28,9 @@ def rate(per_s: float) -> str:
 
 
 def percent(part: float) -> str:
-    return f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
+    if part >= 0.01:
+        return f"{100 * part:.0f} %"
+    return f"{100 * part:.1g} %"
 
 
 def span(seconds: float) -> str:

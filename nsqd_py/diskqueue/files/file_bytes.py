@@ -26,7 +26,8 @@ class FileBytes:
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd
         self._size = size
-        self._begin = self._end = 0
+        self._begin = 0
+        self._end = 0
         self._window = b""
         self._read_size = size if size <= _SMALL_BYTES else _SMALLEST_READ
 
@@ -34,7 +35,8 @@ class FileBytes:
         return self._size
 
     def __getitem__(self, part: slice, /) -> bytes:
-        start, stop = part.start, part.stop
+        start = part.start
+        stop = part.stop
         # 0.3 us less.
         if start is not None and stop is not None and self._begin <= start and stop <= self._end:
             return self._window[start - self._begin : stop - self._begin]
@@ -51,7 +53,8 @@ class FileBytes:
             self._read_size = min(2 * self._read_size, _LARGEST_READ) if follows else _SMALLEST_READ
             end = min(position + max(size, self._read_size), self._size)
             self._window = self._read(position, end)
-            self._begin, self._end = position, end
+            self._begin = position
+            self._end = end
         return self._window, self._begin
 
     def find(self, pattern: bytes, start: int, /) -> int:

@@ -132,7 +132,8 @@ def _groups(buffers: list[bytes], offset: int) -> Iterator[tuple[list[memoryview
             if group_bytes + len(part) > _MOST_BYTES or len(group) == _MOST_BUFFERS:
                 yield group, offset
                 offset += group_bytes
-                group, group_bytes = [], 0
+                group = []
+                group_bytes = 0
             group.append(part)
             group_bytes += len(part)
     yield group, offset
@@ -180,7 +181,8 @@ class LogFile(LazyFile):
         self.missing_count = 0
         self.is_unmovable = False
         self.newest_ns = 0
-        self.was_cut = self.cut_is_reported = False
+        self.was_cut = False
+        self.cut_is_reported = False
         self.is_set_aside = False
         self.index_offsets = array("Q", [FILE_HEADER_BYTES])
         self._index_counts = array("Q", [0])
@@ -438,7 +440,9 @@ class LogFile(LazyFile):
     def readable_from(self, seq: int) -> int:
         """Return a number behind `seq` at which reading can begin without reading what is before."""
         at = bisect_right(self._index_seqs, seq)
-        return self._index_seqs[at] if at < len(self._index_seqs) else self.end_seq
+        if at < len(self._index_seqs):
+            return self._index_seqs[at]
+        return self.end_seq
 
     def offset_before_time(self, timestamp_ns: int) -> int:
         """Return the offset of a record at or before the first message of this time or later."""

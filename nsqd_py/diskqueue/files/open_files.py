@@ -123,7 +123,8 @@ class OpenFiles:
         self._is_asked = False
         self._files: OrderedDict[LazyFile, None] = OrderedDict()
         self._home = threading.get_ident()
-        self.most = self._highest = 0
+        self.most = 0
+        self._highest = 0
         self.use_limit()
 
     def use_limit(self) -> None:

@@ -56,7 +56,9 @@ Snapshot = tuple[int, Iterable[Range], Iterable[Wait]]
 
 def journal_name(topic: str, channel: str = "") -> str:
     """Return `<topic>:<channel>.cursor`, or `<topic>.cursor` for the position of the topic itself."""
-    return f"{topic}:{channel}{JOURNAL_SUFFIX}" if channel else f"{topic}{JOURNAL_SUFFIX}"
+    if channel:
+        return f"{topic}:{channel}{JOURNAL_SUFFIX}"
+    return f"{topic}{JOURNAL_SUFFIX}"
 
 
 @dataclass(slots=True)
@@ -165,7 +167,10 @@ def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
 
     `with_waiting` is False if only the finished messages are needed.
     """
-    floor = kind = position = end = 0
+    floor = 0
+    kind = 0
+    position = 0
+    end = 0
     ranges: list[Range] = []
     waiting = PackedWaits()
     damaged: list[Range] = []
@@ -179,11 +184,13 @@ def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
         if entry.kind == SNAPSHOT:
             ranges.clear()
             waiting.clear()
-        kind, floor = entry.kind, entry.floor
+        kind = entry.kind
+        floor = entry.floor
         ranges.extend(entry.finished)
         if with_waiting:
             waiting.add_packed(entry.waiting)
-        end = position = position + entry.size
+        end = position + entry.size
+        position = end
     if data and not end:
         damaged.append((0, len(data)))
     saved = _settle(floor, ranges, waiting)

@@ -127,7 +127,8 @@ def runs_of(numbers: list[int]) -> Iterator[tuple[int, int]]:
         yield low, high
         return
     ordered = sorted(numbers)
-    low = previous = ordered[0]
+    low = ordered[0]
+    previous = low
     for number in ordered[1:]:
         if number != previous + 1:
             yield low, previous + 1

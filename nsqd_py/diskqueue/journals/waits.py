@@ -31,7 +31,8 @@ class PackedWaits:
     __slots__ = ("_packed",)
 
     def __init__(self, waits: Iterable[Wait] = ()) -> None:
-        packed = self._packed = bytearray()
+        packed = bytearray()
+        self._packed = packed
         for low, high, due_ns, attempts in waits:
             packed += _WAIT.pack(low, high, due_ns, min(attempts, _MOST_ATTEMPTS))
 
@@ -110,7 +111,10 @@ def grouped(waits: Iterable[Wait]) -> Iterator[Wait]:
             continue
         if high > low:
             yield low, high, due_ns, attempts
-        low, high, due_ns, attempts = next_low, next_high, next_due_ns, next_attempts
+        low = next_low
+        high = next_high
+        due_ns = next_due_ns
+        attempts = next_attempts
     if high > low:
         yield low, high, due_ns, attempts
 

@@ -80,7 +80,9 @@ class Url:
         except (ValueError, TypeError, KeyError):
             return None
         is_port = type(port) is int and 0 < port <= MAX_PORT
-        return replace(self, is_secure=True, port=port) if is_port else None
+        if is_port:
+            return replace(self, is_secure=True, port=port)
+        return None
 
 
 def parse_url(text: str) -> Url:

@@ -54,11 +54,9 @@ class KnownHosts:
 def check_hosts(names: tuple[str, ...]) -> str | None:
     """Return the problem with a value of --http-allowed-hosts; None if there is none."""
     bad = next((name for name in names if re.fullmatch(_DOMAIN, name.lower()) is None), None)
-    return (
-        None
-        if bad is None
-        else f"must be a host name without a port, or a domain such as .example.com, not {bad!r}"
-    )
+    if bad is None:
+        return None
+    return f"must be a host name without a port, or a domain such as .example.com, not {bad!r}"
 
 
 def refusal(method: str, url: bytes, fields: dict[bytes, bytes], hosts: KnownHosts) -> str | None:
@@ -76,7 +74,9 @@ def refusal(method: str, url: bytes, fields: dict[bytes, bytes], hosts: KnownHos
             return (
                 f"HOST_NOT_ALLOWED: {name!a} is no known name of this server; --http-allowed-hosts can add it"
             )
-    return CROSS_SITE if method not in _SAFE_METHODS and is_cross_site(fields) else None
+    if method not in _SAFE_METHODS and is_cross_site(fields):
+        return CROSS_SITE
+    return None
 
 
 def is_of_browser(fields: dict[bytes, bytes]) -> bool:

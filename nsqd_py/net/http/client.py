@@ -69,7 +69,8 @@ def resolve_by_hub(host: str, port: int) -> list[Target]:
 
     An IP address is none of its work: the first name takes 10 ms, for gevent's threads.
     """
-    if literal := literal_target(host, port):
+    literal = literal_target(host, port)
+    if literal:
         return [literal]
     check_host(host)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -260,7 +261,9 @@ def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:
     try:
         sock.connect(address)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock if tls is None else tls.wrap_socket(sock, server_hostname=tls_name)
+        if tls is None:
+            return sock
+        return tls.wrap_socket(sock, server_hostname=tls_name)
     except (
         BaseException
     ) as error:  # gevent's time-out is not an Exception; the socket must be closed for it too

@@ -133,7 +133,9 @@ class HttpConnection(Stream, Generic[App]):
         """The bytes of a request that is not complete: of its head, or of its body."""
         if self._phase == _IN_HEAD:
             return self._stalled_bytes
-        return sum(map(len, self._request.parts)) if self._request is not None else 0
+        if self._request is not None:
+            return sum(map(len, self._request.parts))
+        return 0
 
     # ---- bytes in
 
@@ -166,7 +168,8 @@ class HttpConnection(Stream, Generic[App]):
 
     def _parse(self, data: bytes) -> None:
         """Parse data for one time slice. The rest, of a client that sends many requests at once, waits in the backlog."""
-        self._answered_bytes = offset = 0
+        self._answered_bytes = 0
+        offset = 0
         view = memoryview(data)
         end_s = time.perf_counter() + self._iteration.backlog.slice_s
         while offset < len(data) and self.state < DEAF:
@@ -304,7 +307,9 @@ class HttpConnection(Stream, Generic[App]):
     def _check_browser(self, head: Head) -> Reply | None:
         """Return the refusal of a request that may be the work of a foreign web page; None for others."""
         message = browsers.refusal(head.method, head.url, head.fields, self._app.known_hosts)
-        return answers.failure(HttpError(403, message)) if message is not None else None
+        if message is not None:
+            return answers.failure(HttpError(403, message))
+        return None
 
     def _refuse(self, request: Request[App], reply: Reply) -> None:
         """Answer a request without its body. The body is skipped; if it is too long, the connection ends."""
@@ -442,7 +447,8 @@ class HttpConnection(Stream, Generic[App]):
         if self.closed:
             return
         with_body = request.method != "HEAD"
-        is_http_1_0, keep_alive = request.is_http_1_0, request.keep_alive
+        is_http_1_0 = request.is_http_1_0
+        keep_alive = request.keep_alive
         answer = encoding.encode(reply, is_http_1_0=is_http_1_0, keep_alive=keep_alive, with_body=with_body)
         self._answered_bytes += len(answer)
         if request.target.route is not None and request.route.is_long:

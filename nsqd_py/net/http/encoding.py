@@ -80,7 +80,9 @@ def _bytes(reply: Reply, date: str, version: str, connection: str, with_body: bo
 
 def chunk(data: bytes, *, is_http_1_0: bool) -> bytes:
     """Return one chunk of a body without Content-Length; an empty one ends the body."""
-    return data if is_http_1_0 else b"%x\r\n%b\r\n" % (len(data), data)
+    if is_http_1_0:
+        return data
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 PREPARED = PreparedAnswer()

@@ -348,7 +348,10 @@ class Logins:
     def delay_s(self, address: str) -> float:
         """Return the time that the next check of this address has to wait."""
         excess = self._count(_source(address)) - FREE_FAILURES
-        return 0.0 if excess < 0 else min(LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** min(excess, 10))
+        if excess < 0:
+            return 0.0
+        doubled_s: float = _FIRST_DELAY_S * 2 ** min(excess, 10)
+        return min(LONGEST_DELAY_S, doubled_s)
 
     @contextmanager
     def turn(self, address: str) -> Iterator[None]:
@@ -359,7 +362,8 @@ class Logins:
             raise TooManyLogins
         self._waiting[source] += 1
         try:
-            if delay_s := self.delay_s(address):
+            delay_s = self.delay_s(address)
+            if delay_s:
                 self._sleep(delay_s)
             with self._turn:
                 yield

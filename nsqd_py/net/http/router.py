@@ -147,11 +147,9 @@ class Router(Generic[App]):
         """Return the target of a request line."""
         if len(url) > _LONGEST_CACHED_TARGET and sum(map(url.count, "%&/")) > _MOST_SEPARATORS:
             return Target(None, answers.refused_by_http(431), is_logged=False)
-        return (
-            self._resolve_cached(method, url)
-            if len(url) <= _LONGEST_CACHED_TARGET
-            else self._resolve(method, url)
-        )
+        if len(url) <= _LONGEST_CACHED_TARGET:
+            return self._resolve_cached(method, url)
+        return self._resolve(method, url)
 
     def _resolve(self, method: str, url: str) -> Target[App]:
         origin, path_and_query = _split_origin(method, url)
@@ -312,7 +310,9 @@ def _text(escaped: bytes) -> str:
 
 def unescape(escaped: bytes) -> bytes:
     """Return the bytes with escapes decoded: `%41` becomes `A`. Raises BadQuery."""
-    return _PERCENT.sub(_byte, escaped) if b"%" in escaped else escaped
+    if b"%" in escaped:
+        return _PERCENT.sub(_byte, escaped)
+    return escaped
 
 
 def _byte(match: re.Match[bytes]) -> bytes:

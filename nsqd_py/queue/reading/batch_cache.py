@@ -84,7 +84,9 @@ class BatchCache:
     def first_behind(self, seq: int) -> Batch | None:
         """Return the first batch that begins after `seq`, or None."""
         index = bisect_right(self.first_seqs, seq)
-        return self.batches[index] if index < len(self.batches) else None
+        if index < len(self.batches):
+            return self.batches[index]
+        return None
 
     def seq_since(self, steady_ns: int) -> int | None:
         """Return the number of the first message whose id is of that time or later, or None."""

@@ -69,8 +69,10 @@ class Lookahead:
         self._bytes = 0
 
     def _read_on(self) -> None:
-        loaded, spans = self._loaded, self._spans
-        at = first = self._at
+        loaded = self._loaded
+        spans = self._spans
+        at = self._at
+        first = at
         last: Batch | None = None
         try:
             for batch in self._source.batches_at(self._lows[at:]):
@@ -111,4 +113,5 @@ class Lookahead:
         self._loaded.clear()
         self._spans = []
         self._lows = []
-        self._at = self._left = 0
+        self._at = 0
+        self._left = 0

@@ -145,4 +145,6 @@ def publish_time_ns(source: BatchSource, seq: int) -> int:
         batch = next(source.batches_at([seq]))
     except OSError:
         return 0
-    return max(batch.timestamp_ns, batch.due_ns) if batch is not None else 0
+    if batch is not None:
+        return max(batch.timestamp_ns, batch.due_ns)
+    return 0

@@ -16,7 +16,9 @@ _SECRET_VALUE = re.compile(r"secret|passw|token", re.IGNORECASE)
 
 def without_logins(text: str) -> str:
     """Return a text in which the logins of its URLs are hidden: `http://***@host/path`."""
-    return _LOGIN.sub(HIDDEN + "@", text) if "@" in text and "://" in text else text
+    if "@" in text and "://" in text:
+        return _LOGIN.sub(HIDDEN + "@", text)
+    return text
 
 
 def hidden_secret(text: str) -> str:
@@ -34,7 +36,9 @@ def hidden_option(text: str) -> str:
     """Return `name,value` of an option of the client, with the value hidden unless the name says that it is open."""
     name, comma, value = text.partition(",")
     is_open = comma and name.replace("_", "").isalnum() and "secret" not in name
-    return f"{name},{hidden_url(value)}" if is_open else hidden_value(text)
+    if is_open:
+        return f"{name},{hidden_url(value)}"
+    return hidden_value(text)
 
 
 def hidden_spark_setting(text: str) -> str:
@@ -65,4 +69,6 @@ def hidden_path(text: str) -> str:
     """Return a URL with its login, path and query hidden: in the URL of a webhook, the path is the secret."""
     scheme, separator, rest = hidden_url(text).partition("://")
     host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host}{slash}{hidden_secret(path)}" if separator else hidden_secret(text)
+    if separator:
+        return f"{scheme}{separator}{host}{slash}{hidden_secret(path)}"
+    return hidden_secret(text)

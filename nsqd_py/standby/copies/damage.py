@@ -164,7 +164,8 @@ class ArrivalCheck:
     def _salt_in(self, name: str, data: bytes) -> int | None:
         """Return the salt in the header with which a file begins; None if it is damaged."""
         try:
-            salt = self._salts[name] = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
+            salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
+            self._salts[name] = salt
         except Damaged:
             self.suspects[name] = 0
             return None

@@ -122,7 +122,8 @@ def runs(sums: Numbers, greatest: int, most: int = sys.maxsize) -> Ranges:
     """Yield bounds of neighbours whose values together are at most `greatest`, of at most `most` values; a greater value is
     alone. `sums` has the sum of the values up to each and with it.
     """
-    low = before = 0
+    low = 0
+    before = 0
     while low < len(sums):
         high = int(sums.searchsorted(before + greatest, "right"))
         high = max(low + 1, min(high, low + most))
@@ -154,7 +155,9 @@ def positions_in_records(offsets: Numbers, counts: Numbers) -> Numbers:
 def index_in_records(counts: Numbers) -> Numbers:
     """Return 0, 1, ... for the messages of each record, by the number of messages of each."""
     index: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
-    return index if len(counts) == 1 else index - np.repeat(np.cumsum(counts) - counts, counts)
+    if len(counts) != 1:
+        index = index - np.repeat(np.cumsum(counts) - counts, counts)
+    return index
 
 
 @dataclass(eq=False)
@@ -313,7 +316,9 @@ class Chunk:
 
     @property
     def timestamps_us(self) -> Numbers | None:
-        return None if self.timestamps_ns is None else self.timestamps_ns // 1000
+        if self.timestamps_ns is None:
+            return None
+        return self.timestamps_ns // 1000
 
     def arrow(self, names: Iterable[str] = _ATTRIBUTES) -> pa.RecordBatch:
         """Return the columns of `nsq_spark.schema` with these names, in this order.
@@ -330,7 +335,9 @@ class Chunk:
             return pa.nulls(self.count, kind)
         if isinstance(values, str):
             return constant(values, self.count)
-        return numbers_array(values, kind) if isinstance(values, np.ndarray) else values.cast(kind)
+        if isinstance(values, np.ndarray):
+            return numbers_array(values, kind)
+        return values.cast(kind)
 
     def filter(self, mask: Any) -> Chunk:
         """Return the messages for which the mask, an array of numpy, is true."""
@@ -338,13 +345,19 @@ class Chunk:
 
     def slice(self, low: int, high: int) -> Chunk:
         """Return messages `low` to `high` (not included)."""
-        return self if low <= 0 and high >= self.count else self._part(slice(low, high))
+        if low <= 0 and high >= self.count:
+            return self
+        return self._part(slice(low, high))
 
     def _part(self, which: Any) -> Chunk:
         def part(column: Any) -> Any:
             if isinstance(column, pa.Array):
-                return column[which] if isinstance(which, slice) else column.filter(pa.array(which))
-            return column if column is None or isinstance(column, str) else column[which]
+                if isinstance(which, slice):
+                    return column[which]
+                return column.filter(pa.array(which))
+            if column is None or isinstance(column, str):
+                return column
+            return column[which]
 
         changed = {
             name: part(getattr(self, name))
@@ -357,7 +370,9 @@ class Chunk:
         if not requested.has_range:
             return self
         times = self.timestamps_ns
-        return self.slice(0, 0) if times is None else self.filter(requested.overlaps(times, times))
+        if times is None:
+            return self.slice(0, 0)
+        return self.filter(requested.overlaps(times, times))
 
     def bounded(self) -> Chunks:
         """Yield the same messages in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""

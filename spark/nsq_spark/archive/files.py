@@ -93,7 +93,8 @@ def plain_pieces(file: File, split: Split, damage: Damage) -> Iterator[bytes]:
     """Yield what a compressed file holds; b"" instead of what is damaged. Raises OSError and DamagedArchive."""
     codec = CODECS[split.compression]
     data = FileWindow(file)
-    position = plain_position = 0
+    position = 0
+    plain_position = 0
     while position < len(data):
         with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as out:
             end = _decompress(codec, data, position, out)

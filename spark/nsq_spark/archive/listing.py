@@ -147,7 +147,8 @@ def list_files(
     """
     found = survey(paths, storage, hints, requested, skips_damaged=skips_damaged)
     where = " ".join(paths)
-    if warning := found.zone_warning("the option fileTimeZone"):
+    warning = found.zone_warning("the option fileTimeZone")
+    if warning:
         _log.warning("nsq: %s", warning)
     left_out = "".join(f" (nsq-to-file still writes {name_of(path)})" for path in found.in_progress[:1])
     if not found.files and not found.topics:
@@ -256,7 +257,8 @@ def entries(paths: Sequence[str], storage: Storage, hints: Hints) -> list[Entry]
 def _entries(path: str, storage: Storage, listing: Listing, *, takes_all: bool) -> list[Entry]:
     """Return the files with messages; others go to the listing: those still being written, and those with other names."""
     given = storage.resolved(path)
-    if entry := storage.find(given):
+    entry = storage.find(given)
+    if entry:
         return [entry]
     base = given
     is_chosen = everything
@@ -340,14 +342,17 @@ class _Recogniser:
                 self.knows_topics = False
         if form in LINE_FORMATS:
             info = replace(info, is_live=self._now_ns - info.modified_ns < _SETTLED_NS)
-        return info if form.has_timestamps else self._with_times(info, parts)
+        if form.has_timestamps:
+            return info
+        return self._with_times(info, parts)
 
     def topics_of(self, entry: Entry) -> Names:
         """Return the topic of messages that do not have theirs; several if there is a doubt.
 
         In this order: what the user says, the manifest, the name.
         """
-        if hint := self._hinted_topic(entry.path):
+        hint = self._hinted_topic(entry.path)
+        if hint:
             return (hint,)
         return self._manifests.topics(entry.path) or topics_in(entry.path, self._bases[entry])
 
@@ -386,7 +391,9 @@ class _Recogniser:
         if spans and len(spans) == len(parts):
             return replace(info, first_ns=min(spans)[0], end_ns=max(last for _, last in spans) + 1)
         times = time_in(name_of(info.path), self._zone)
-        return replace(info, first_ns=times[0], end_ns=times[1], has_time_of_name=True) if times else info
+        if times:
+            return replace(info, first_ns=times[0], end_ns=times[1], has_time_of_name=True)
+        return info
 
 
 def _format(given: str | None) -> Format | None:

@@ -46,7 +46,8 @@ def zone_of(name: str) -> tzinfo:
     if name == "UTC":
         return UTC
     try:
-        if offset := _OFFSET.fullmatch(name):
+        offset = _OFFSET.fullmatch(name)
+        if offset:
             return datetime.strptime(offset[1], "%z").tzinfo or UTC
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # no such zone is a KeyError, and an OSError on some systems
@@ -104,7 +105,8 @@ def topics_in(path: str, base: str) -> Names:
 
     base  the path of a directory that the file was found in; names of directories below it may be topics
     """
-    if topic := hive_topic(path):
+    topic = hive_topic(path)
+    if topic:
         return (topic,)
     directory = directory_of(path)
     name = _Name.of(name_of(path))

@@ -64,7 +64,8 @@ class NsqdPart(NamedTuple):
         ids = int(fields["first_id"], 16), int(fields["last_id"], 16)
         end_id = fields.get("end_id")  # earlier versions do not have it
         end = (int(end_id, 16), int(fields["end_seq"])) if end_id else None
-        epoch, first_seq = fields["epoch"], fields["first_seq"]
+        epoch = fields["epoch"]
+        first_seq = fields["first_seq"]
         return cls(fields["nsqd"], *ids, fields["count"], fields["is_ordered"], epoch, first_seq, end)
 
 
@@ -144,7 +145,8 @@ class Manifests:
         for directory in reversed(list(directories_above(path))):
             if directory not in self._read:
                 self._read[directory] = self._manifest(directory)
-            if found := self._read[directory].get(path.removeprefix(f"{directory}/")):
+            found = self._read[directory].get(path.removeprefix(f"{directory}/"))
+            if found:
                 return found
         return []
 

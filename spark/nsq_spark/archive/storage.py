@@ -76,9 +76,13 @@ class Storage:
     def find(self, path: str) -> Entry | None:
         if not is_local(path):
             store, info = self._infos(path)
-            return _remote_entry(store, info) if info.type == pafs.FileType.File else None
+            if info.type == pafs.FileType.File:
+                return _remote_entry(store, info)
+            return None
         entry = _local.find(local_path(path))
-        return entry._replace(path=as_text(entry.path)) if entry else None
+        if entry:
+            return entry._replace(path=as_text(entry.path))
+        return None
 
     def may_grow(self, path: str) -> bool:
         """False if no process has the file open for writing, as the kernel of Linux knows of files on this machine's disks."""
@@ -167,7 +171,9 @@ def as_text(path: str) -> str:
 
 def identical(path: str) -> str:
     """Return the same text for all ways to write a path: relative, through links, `file:`, with a slash at its end."""
-    return as_text(os.path.realpath(local_path(path))) if is_local(path) else path.rstrip("/")
+    if is_local(path):
+        return as_text(os.path.realpath(local_path(path)))
+    return path.rstrip("/")
 
 
 def name_of(path: str) -> str:

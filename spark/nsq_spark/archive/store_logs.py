@@ -66,7 +66,8 @@ class StoreLogs:
             if not self._reader.refresh() and self._logs is not None:
                 return
         self._logs = None
-        if text := incomplete_base(self._reader):
+        text = incomplete_base(self._reader)
+        if text:
             self._report(text)
 
     def logs(self) -> list[StoredLog]:
@@ -76,7 +77,8 @@ class StoreLogs:
         return self._logs
 
     def _listed(self) -> Iterator[StoredLog]:
-        image, head = self._reader.image, self._reader.head
+        image = self._reader.image
+        head = self._reader.head
         assert head is not None
         span = f"{max(1, image.base):016x}-{image.next_number - 1:016x}"
         for topic in topics_of(image):

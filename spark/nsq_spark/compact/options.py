@@ -9,7 +9,8 @@ from nsqd_py.settings.declaration import BadOptions, Options, positive, setting,
 from nsqd_py.settings.program import ProgramOptions, ToolError
 from nsqd_py.settings.types import SIZE, SPARK_SETTINGS, STRING
 
-DELTA, ICEBERG = "delta", "iceberg:"
+DELTA = "delta"
+ICEBERG = "iceberg:"
 _MIB = 1024 * 1024
 _ICEBERG_NAME = re.compile(r"iceberg:[^:]+\.[^.:]+")
 _PACKAGES = ("pyspark", "pyarrow", "pandas")
@@ -17,7 +18,9 @@ _PACKAGES = ("pyspark", "pyarrow", "pandas")
 
 def _check_table(text: str) -> str | None:
     is_table = text in ("", DELTA) or _ICEBERG_NAME.fullmatch(text)
-    return None if is_table else "must be delta or iceberg:namespace.table"
+    if is_table:
+        return None
+    return "must be delta or iceberg:namespace.table"
 
 
 class _Store(Options, title="Store"):

@@ -95,7 +95,9 @@ def open_directory(directory: str, settings: Mapping[str, str]) -> Store:
 
 
 def _plain(directory: str) -> str:
-    return local_path(directory) if is_local(directory) else directory.rstrip("/")
+    if is_local(directory):
+        return local_path(directory)
+    return directory.rstrip("/")
 
 
 # ---- Parquet files

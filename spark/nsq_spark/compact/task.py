@@ -59,7 +59,8 @@ class Compactor:
     def result(self, number: int) -> Result:
         damage = Damage("skip" if self.skips_damaged else "fail")
         group = self.groups[number]
-        written, text = None, ""
+        written = None
+        text = ""
         try:
             written = self._write(group, damage)
         except DamagedArchive as error:
@@ -92,7 +93,9 @@ class Compactor:
 
     def _write_rows(self, group: Group, damage: Damage, out: IO[bytes]) -> tuple[int, int, int]:
         """Write a Parquet file. Return the number of messages, and the earliest and the latest time."""
-        messages, first_ns, last_ns = 0, _NO_TIME, 0
+        messages = 0
+        first_ns = _NO_TIME
+        last_ns = 0
         rows = _RowGroups(out)
         for split in plan_splits([file.info for file in group.files]):
             for chunk in read(split, self.storage, Requested(), damage):

@@ -81,14 +81,17 @@ class _Command:
 
     def run(self, scratch: str) -> int:
         """Return the exit status. `scratch` is the directory of a job without a checkpoint, and of a dry run."""
-        options, job = self._options, self.job
+        options = self._options
+        job = self.job
         listing = _listed(job)
         directory = job.checkpoint or scratch
         if options.dry_run and not has_checkpoint(directory):
             directory = scratch
         with closing(open_checkpoint(directory, job, listing.files)) as checkpoint:
             try:
-                return self._nothing_left(checkpoint) if checkpoint.is_complete else self._asked(checkpoint)
+                if checkpoint.is_complete:
+                    return self._nothing_left(checkpoint)
+                return self._asked(checkpoint)
             finally:
                 checkpoint.forget_unless_begun()
 
@@ -136,7 +139,8 @@ class _Command:
 
     def _advise(self, outcome: Outcome) -> None:
         """Say how to send the rest, if there is one."""
-        if advice := how_to_resume(outcome, self.job.checkpoint, self._words):
+        advice = how_to_resume(outcome, self.job.checkpoint, self._words)
+        if advice:
             complain(advice)
 
     def report(self, job: Job, outcome: Outcome) -> None:
@@ -156,7 +160,9 @@ def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
 def _topics_there(checkpoint: Checkpoint) -> str:
     """Return the topics that there are: a mistyped --topic is similar to one of them."""
     topics = sorted({info.topic for info in checkpoint.files if info.has_one_topic or info.is_unwanted})
-    return f"; there are topics {some_text(topics, _TOPICS_SHOWN)}" if topics else ""
+    if topics:
+        return f"; there are topics {some_text(topics, _TOPICS_SHOWN)}"
+    return ""
 
 
 def _listed(job: Job) -> Listing:
@@ -171,7 +177,8 @@ def _listed(job: Job) -> Listing:
     ):
         if paths:
             complain(f"left out, as {reason}: {some_text([name_of(path) for path in paths], _FILES_SHOWN)}")
-    if warning := found.zone_warning("--file-time-zone"):
+    warning = found.zone_warning("--file-time-zone")
+    if warning:
         complain(f"warning: {warning}")
     if not found.files:
         raise ArchiveError(f"there are no files with messages in {' '.join(job.paths)}")

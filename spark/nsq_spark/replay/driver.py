@@ -38,7 +38,8 @@ T = TypeVar("T")
 
 _POLL_S = 0.2
 # Tasks end by themselves when they are asked to. Spark cancels those that do not, whose counts are in their ledgers.
-_CANCEL_AFTER_S, _LEAVE_AFTER_S = 1.5, 1.0
+_CANCEL_AFTER_S = 1.5
+_LEAVE_AFTER_S = 1.0
 # A process that has been killed ends within this time, after the connections to it.
 _ENDING_S = 1.0
 # In the errors of a Spark that infers types from a body of a thousand levels: its stack overflows, in one thread or another.
@@ -90,7 +91,8 @@ class Replay:
     stop: threading.Event
 
     def __post_init__(self) -> None:
-        checkpoint, context = self.checkpoint, self.spark.sparkContext
+        checkpoint = self.checkpoint
+        context = self.spark.sparkContext
         self._job = checkpoint.job
         self._ledgers = checkpoint.ledgers
         self._slots = context.defaultParallelism
@@ -131,7 +133,8 @@ class Replay:
 
     def _ask_for_duplicates(self, stored: StoredBefore) -> None:
         """Ask the logs of nsqd how many messages are stored twice, if it may be more than none."""
-        counts, earlier = self._outcome.counts, self.checkpoint.earlier.unsure
+        counts = self._outcome.counts
+        earlier = self.checkpoint.earlier.unsure
         possible = counts.possible_duplicates - earlier
         if not possible:
             return
@@ -142,7 +145,8 @@ class Replay:
 
     def _count_from_ledgers(self) -> None:
         """Fill the outcome of a run whose tasks have returned no results: their ledgers say what they did."""
-        outcome, counts = self._outcome, self._outcome.counts
+        outcome = self._outcome
+        counts = self._outcome.counts
         self._ledgers.stop()
         with suppress(CheckpointError):
             found = self._ledgers.acknowledged()  # waits until the tasks have ended
@@ -181,8 +185,11 @@ class Replay:
             self._outcome.ended(f"dead letters: {error}")
 
     def _sent(self) -> list[Outcome]:
-        job, messages, earlier = self._job, self._messages, self.checkpoint.earlier
-        limit, read = job.selection.limit, None
+        job = self._job
+        messages = self._messages
+        earlier = self.checkpoint.earlier
+        limit = job.selection.limit
+        read = None
         paces: dict[int, Pace] = {}
         if job.is_ordered:
             frame, paces = self._action(self._ordered)
@@ -289,7 +296,8 @@ def _reason(error: Exception) -> str:
         text = str(java.getMessage() or java.toString()) if java is not None else str(error)
     except Exception:  # noqa: BLE001  py4j asks the Java process for the text, and raises many kinds
         text = type(error).__name__
-    if ours := _OUR_ERROR.findall(text):
+    ours = _OUR_ERROR.findall(text)
+    if ours:
         return str(ours[-1])
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 

@@ -148,7 +148,8 @@ class Job:
 
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a job to resume another one: not its pace, nor the number of cores."""
-        selection, destination = self.selection, self.destination
+        selection = self.selection
+        destination = self.destination
         requested = selection.requested
         return {
             "paths": [identical(path) for path in self.paths],
@@ -264,7 +265,8 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
         compiled(options.topic_pattern)
     if options.json_schema and not options.where:
         raise BadOptions("--json-schema gives the types of the fields in --where, which is missing")
-    if changing := _CHANGING.search(_QUOTED.sub("''", options.where)):
+    changing = _CHANGING.search(_QUOTED.sub("''", options.where))
+    if changing:
         raise BadOptions(
             f"--where: {changing[0].rstrip(' (')} has another value each time, and a replay that goes on would choose other "
             "messages; use a hash of the id to take some of them, --start and --end for times"

@@ -82,7 +82,9 @@ class JobMessages:
     @property
     def sending(self) -> tuple[str, ...]:
         """The columns of rows that tasks send."""
-        return (*SENDING, PART, SHARED_ID) if self._selection.dedupe else SENDING
+        if self._selection.dedupe:
+            return (*SENDING, PART, SHARED_ID)
+        return SENDING
 
     @property
     def infers_types(self) -> bool:
@@ -173,7 +175,8 @@ class JobMessages:
         rows = self.selected().select("id", *self.sending)
         if limit:
             rows = rows.orderBy(*_ORDER).limit(limit)
-        if marks := self._checkpoint.earlier.marks:
+        marks = self._checkpoint.earlier.marks
+        if marks:
             mark = F.create_map(*(F.lit(one) for pair in marks.items() for one in pair))[F.col("topic")]
             rows = rows.where(F.coalesce(F.col("timestamp_ns") >= mark, F.lit(True)))
         # As Spark's hash partitioning numbers them.

@@ -15,7 +15,8 @@ Dedupe: TypeAlias = Literal["", "id", "body"]
 
 # Bytes of messages in one MPUB. With 128 KiB, nsqd needs a third less processor time, and tasks half as much again.
 BATCH_BYTES = 512 * 1024
-ANY_ORDER, BY_TIME = "", "time"
+ANY_ORDER = ""
+BY_TIME = "time"
 MAX_SPEED = "max"
 _FORMATS = ("lines", "jsonl", "framed", "parquet", "topic_log")
 # Answers the question on the terminal.

@@ -13,7 +13,9 @@ from nsq_spark.replay.checkpoint.ledger import Acknowledged
 from nsq_spark.replay.checkpoint.refused import gather
 from nsq_spark.replay.job import REFUSED_FILE, Stopped
 
-ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
+ALL_SENT = 0
+FAILED = 1
+PARTLY_SENT = 3
 WORDS = {ALL_SENT: "sent", FAILED: "failed", PARTLY_SENT: "partly sent"}
 _MOST_ERRORS = 10
 
@@ -103,7 +105,9 @@ class Outcome:
     def exit_code(self) -> int:
         if self.is_complete and not self.refused:
             return FAILED if self.is_empty else ALL_SENT
-        return PARTLY_SENT if self.counts.messages or self.before else FAILED
+        if self.counts.messages or self.before:
+            return PARTLY_SENT
+        return FAILED
 
     def add(self, results: Iterable[Outcome]) -> None:
         """Add the results of tasks."""

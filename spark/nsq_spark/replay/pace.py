@@ -43,7 +43,8 @@ class Pace:
 
     def take(self, times_ns: Numbers, now_s: float) -> int:
         """Return how many of the next messages, which have these timestamps, leave now."""
-        rate, speed = self.rate, self.speed
+        rate = self.rate
+        speed = self.speed
         count = len(times_ns)
         if rate:
             self._tokens = min(
@@ -60,7 +61,8 @@ class Pace:
 
     def wait_s(self, times_ns: Numbers, now_s: float) -> float:
         """Return the time until messages may be sent again: several, not one for each wake-up."""
-        rate, speed = self.rate, self.speed
+        rate = self.rate
+        speed = self.speed
         wait_s = _LEAST_WAIT_S
         if rate:
             needed = max(1.0, rate * _BURST_S / 2)

@@ -46,7 +46,8 @@ class StoredBefore:
         """Return how many messages more than `sent`, by topic, are stored since then. Raises ArchiveError if no log says it."""
         if self._failure:
             raise self._failure
-        if new := self._addresses() - self._nsqds:
+        new = self._addresses() - self._nsqds
+        if new:
             raise ArchiveError(f"{min(new)} was not there when the replay began")
         stored = dict.fromkeys(sent, 0)
         for nsqd in self._nsqds:
@@ -86,7 +87,8 @@ class StoredBefore:
         found = addresses_in(
             nsqd, STATS, self._access, "nsqd", lambda found: [one["topic_name"] for one in found["topics"]]
         )
-        to_topic, topic_map = self._destination.to_topic, self._destination.topic_map
+        to_topic = self._destination.to_topic
+        topic_map = self._destination.topic_map
         names = [name for name in found if not to_topic or name in (to_topic, *dict(topic_map).values())]
         if len(names) > _MOST_TOPICS:
             raise ArchiveError(f"nsq: {nsqd} has too many topics to ask for the end of each log")

@@ -180,7 +180,9 @@ class _Task(PublishObserver):
     def _room(self) -> int | None:
         """The number of messages that the limit leaves."""
         limit = self._sender.limit
-        return None if limit is None else max(0, limit - self.result.matched)
+        if limit is None:
+            return None
+        return max(0, limit - self.result.matched)
 
     def _send(self, rows: pa.RecordBatch) -> None:
         """Send rows, in the time that the pace allows."""

@@ -324,7 +324,8 @@ class History:
         position_at  returns the position of a message in the log, if it keeps that message
         """
         ended = self._known_counts(log) | dict(kept.ended if kept else ())
-        before, after = self._before(log, low), self._after(log, high, kept, position_at)
+        before = self._before(log, low)
+        after = self._after(log, high, kept, position_at)
         between = self._beginnings(log, low.last_id, high.last_id)
         lost = self._lost(log, [before, *between, after], ended)
         if lost:

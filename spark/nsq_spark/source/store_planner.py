@@ -206,7 +206,8 @@ class StorePlanner:
             if log is None or not self._continues(key, high, log):
                 report_loss(self.options, key, low, high.seq - low.seq)
                 continue
-            first, last = self._seq(log, low), self._seq(log, high)
+            first = self._seq(log, low)
+            last = self._seq(log, high)
             report_loss(self.options, key, low, last - first - log.count(first, last))
             for info, part, *_ in log.files:
                 if part.first_seq < last and part.end_seq > first:

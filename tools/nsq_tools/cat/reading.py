@@ -225,7 +225,9 @@ def _body(message: Any) -> str | bytes:
     encoded = message.get("body_base64")
     if (body is None) == (encoded is None):
         raise ValueError("there is no body" if body is None else "there are two bodies")
-    return body if encoded is None else b64decode(encoded, validate=True)
+    if encoded is None:
+        return body
+    return b64decode(encoded, validate=True)
 
 
 def _row(message: Any, body: str | bytes) -> tuple[Any, ...]:
@@ -257,7 +259,9 @@ def _number(message: Any, name: str) -> int:
 
 def _reason_of(error: Exception) -> str:
     """Return the text of an error; a KeyError has only the name of what is missing."""
-    return f"there is no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, KeyError):
+        return f"there is no {error.args[0]}"
+    return str(error)
 
 
 def _grouped(rows: Iterable[tuple[Any, ...]]) -> Batches:

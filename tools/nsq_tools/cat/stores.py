@@ -41,7 +41,8 @@ class StoredMessages:
         head = self._reader.head
         assert head is not None
         self.node = head.node
-        if text := incomplete_base(self._reader):
+        text = incomplete_base(self._reader)
+        if text:
             on_damage(text)
 
     def parts(self, selection: Selection) -> Iterator[tuple[str, LogPart]]:

@@ -70,11 +70,13 @@ class PublishGroup:
 
     def publishable(self) -> Iterator[PublishGroup]:
         """Yield parts that are small enough for one publish."""
-        start = size_bytes = 0
+        start = 0
+        size_bytes = 0
         for index, body in enumerate(self.bodies):
             if size_bytes + len(body) > MAX_GROUP_BYTES and index > start:
                 yield self.part(start, index)
-                start, size_bytes = index, 0
+                start = index
+                size_bytes = 0
             size_bytes += len(body)
         yield self.part(start, len(self)) if start else self
 
@@ -115,7 +117,9 @@ class Forwarder:
 
     def _filtered(self, batch: MessageBatch, messages: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
         """Return the messages that pass, with the bodies to send. Answer the others."""
-        passed, finished, incomplete = {}, [], []
+        passed = {}
+        finished = []
+        incomplete = []
         for message_id, body in messages.items():
             verdict, passed_body = self.rules.judge(body)
             if verdict is FilterResult.PASS:

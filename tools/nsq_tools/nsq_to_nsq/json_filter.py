@@ -52,7 +52,9 @@ class JsonFilter:
 
     def _judge(self, document: dict[str, Any]) -> FilterResult:
         if self._field not in document:
-            return FilterResult.INCOMPLETE if self._value else FilterResult.DROP
+            if self._value:
+                return FilterResult.INCOMPLETE
+            return FilterResult.DROP
         is_met = not self._value or self._equals(document[self._field])
         return FilterResult.PASS if is_met else FilterResult.DROP
 

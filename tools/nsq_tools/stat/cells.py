@@ -19,7 +19,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def short_number(value: float) -> str:
     """Return the number in at most five characters: 9999, 12.3k, 456k, 7.8M."""
-    return str(int(value)) if abs(value) < 10_000 else _with_unit(value)
+    if abs(value) < 10_000:
+        return str(int(value))
+    return _with_unit(value)
 
 
 def _with_unit(value: float) -> str:
@@ -34,7 +36,9 @@ def _with_unit(value: float) -> str:
 
 def short_rate(value: float) -> str:
     """Like `short_number`, but with one decimal for small numbers: 0, 0.5, 12."""
-    return f"{value:.1f}" if 0 < abs(value) < 9.95 else short_number(round(value))
+    if 0 < abs(value) < 9.95:
+        return f"{value:.1f}"
+    return short_number(round(value))
 
 
 def short_bytes(value: float) -> str:

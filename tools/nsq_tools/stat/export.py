@@ -129,7 +129,9 @@ def _rest(counts: ChannelCounts) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value in (None, math.inf) else round(value, _RATE_DIGITS)
+    if value in (None, math.inf):
+        return None
+    return round(value, _RATE_DIGITS)
 
 
 # --- standbys

@@ -13,7 +13,11 @@ from nsqd_py.settings.kinds import ByTopic, by_topic, choice
 from nsqd_py.settings.program import ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING, Strings
 
-GO, TABLE, CSV, JSON, LIVE = "go", "table", "csv", "json", "live"
+GO = "go"
+TABLE = "table"
+CSV = "csv"
+JSON = "json"
+LIVE = "live"
 AUTO = ""
 _FORMAT = choice({AUTO: AUTO, GO: GO, TABLE: TABLE, CSV: CSV, JSON: JSON}, word="format")
 

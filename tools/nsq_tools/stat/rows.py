@@ -52,7 +52,9 @@ class Name(NamedTuple):
     channel: str = ""
 
     def __str__(self) -> str:
-        return f"{self.topic}/{self.channel}" if self.channel else self.topic
+        if self.channel:
+            return f"{self.topic}/{self.channel}"
+        return self.topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from nsqd_py.runtime.private_files import open_directory
 from nsqd_py.stores.object_stores import delta_options, iceberg_properties, open_store
 from nsqd_py.stores.tables import is_in, pointer_to
 
-DELTA, ICEBERG = "delta", "iceberg:"
+DELTA = "delta"
+ICEBERG = "iceberg:"
 # In the summary of an Iceberg snapshot: the token of the file that it added.
 _TOKEN = "nsq-to-file"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +54,9 @@ _committing = Lock()
 
 def package_of(table: str) -> tuple[str, str]:
     """Return the package for a table, and its extra."""
-    return ("deltalake", "delta") if table == DELTA else ("pyiceberg", "iceberg")
+    if table == DELTA:
+        return ("deltalake", "delta")
+    return ("pyiceberg", "iceberg")
 
 
 @contextmanager

@@ -53,7 +53,9 @@ _ORIGINAL_PREFIX = "_nsq_damaged."
 def host_identifier(given: str, hostname: str) -> str:
     """Return the value of <HOST>: `given` with its words replaced, or the host name up to its first dot."""
     short = hostname.partition(".")[0]
-    return given.replace(SHORT_HOST, short).replace(HOSTNAME, hostname) if given else short
+    if given:
+        return given.replace(SHORT_HOST, short).replace(HOSTNAME, hostname)
+    return short
 
 
 def filename_template(filename_format: str, topic: str, host: str, *, has_revisions: bool) -> str:
@@ -247,7 +249,9 @@ class FinishedFile:
     @property
     def _source(self) -> Path:
         """The file that was written, by its present name."""
-        return self._original if self._original.exists() else self.claim.work_path
+        if self._original.exists():
+            return self._original
+        return self.claim.work_path
 
     def damage_text(self, entry: ManifestEntry) -> str:
         """Return a sentence about the damage of the finished file; "" if there is none."""
@@ -286,7 +290,9 @@ class FinishedFile:
 
     def _hand_over(self, is_repeated: bool) -> ManifestEntry:
         """Upload the placed file and commit it to the table, if the claim says so. Return the entry with its last path."""
-        details, token, entry = self.claim.details, self.claim.token, self.entry
+        details = self.claim.details
+        token = self.claim.token
+        entry = self.entry
         root = details.output_dir
         local = Path(root) / entry.path
         if details.store:
@@ -306,7 +312,8 @@ class FinishedFile:
 
     def _move(self) -> None:
         """Move it to its name in the output-dir. Note the entry in the claim, so that the name is known after a kill."""
-        claim, details = self.claim, self.claim.details
+        claim = self.claim
+        details = self.claim.details
         output_dir = Path(details.output_dir)
         source = self._source
         make = self._convert if FORMATS[details.format].convert else None
@@ -327,7 +334,8 @@ class FinishedFile:
 
     def _convert(self, source: Path, target: Path) -> None:
         """Make the target from the source, in the final format. Raises OSError."""
-        details, entry = self.claim.details, self.entry
+        details = self.claim.details
+        entry = self.entry
         convert = FORMATS[details.format].convert
         assert convert is not None
         scan = convert(source, target, details.compress, ("topic",) if details.omits_topic else ())
@@ -346,7 +354,8 @@ class FinishedFile:
 
     def _remove_other_names(self) -> bool:
         """Remove the other names. Return False if the placed file is not proved to have the written contents."""
-        entry, claim = self.entry, self.claim
+        entry = self.entry
+        claim = self.claim
         output_dir = Path(claim.details.output_dir)
         if entry.original:
             keep_original(claim.work_path, entry.original)

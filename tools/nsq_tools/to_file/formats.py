@@ -347,14 +347,17 @@ def parquet_schema() -> Any:
 
 def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:
     group: list[Messages] = []
-    rows = size_bytes = 0
+    rows = 0
+    size_bytes = 0
     for messages in records:
         group.append(messages)
         rows += len(messages)
         size_bytes += sum(map(len, messages.bodies))
         if rows >= _ROW_GROUP_ROWS or size_bytes >= _ROW_GROUP_BYTES:
             yield group
-            group, rows, size_bytes = [], 0, 0
+            group = []
+            rows = 0
+            size_bytes = 0
     if group:
         yield group
 

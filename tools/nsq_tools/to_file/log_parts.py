@@ -29,9 +29,12 @@ _TIMEOUT_S = 2.0
 _PAUSE_S = 10.0
 # The answer has the record of the message: a whole publish.
 _MOST_ANSWER_BYTES = 64 * 1024 * 1024
-_EPOCH, _ENDED = "X-Nsq-Epoch", "X-Nsq-Ended"
-_BEFORE_ID, _FIRST_SEQ = "X-Nsq-Before-Id", "X-Nsq-First-Seq"
-_END_ID, _END_SEQ = "X-Nsq-End-Id", "X-Nsq-End-Seq"
+_EPOCH = "X-Nsq-Epoch"
+_ENDED = "X-Nsq-Ended"
+_BEFORE_ID = "X-Nsq-Before-Id"
+_FIRST_SEQ = "X-Nsq-First-Seq"
+_END_ID = "X-Nsq-End-Id"
+_END_SEQ = "X-Nsq-End-Seq"
 # No message is behind this id.
 _END_OF_IDS = "7fffffffffffffff"
 # The fields of LogPart that an nsqd says.
@@ -69,7 +72,9 @@ class LogPart:
         self.is_ordered &= is_ordered and first_id > self.last_id
         self.last_id = max(self.last_id, last_id)
         if not self.count or first_id < self.first_id:
-            self.first_id, self.epoch, self.first_seq = first_id, None, None
+            self.first_id = first_id
+            self.epoch = None
+            self.first_seq = None
         self.count += len(ids)
 
 
@@ -134,7 +139,8 @@ class LogPositions:
         except ValueError:
             self._ask_after_s[part.nsqd] = monotonic() + _PAUSE_S
             return False
-        part.epoch, part.first_seq = epoch, seq
+        part.epoch = epoch
+        part.first_seq = seq
         _set_end(part, headers)
         return True
 
@@ -152,9 +158,13 @@ class LogPositions:
 
 def _set_end(part: LogPart, headers: Message) -> None:
     """Set the end of the part's log, which is known of a deleted one too."""
-    end_id, end_seq = headers.get(_END_ID, ""), headers.get(_END_SEQ, "")
+    end_id = headers.get(_END_ID, "")
+    end_seq = headers.get(_END_SEQ, "")
     if headers.get(_EPOCH) != str(part.epoch):
         deleted = re.search(rf"\b{part.epoch}:(\d+)", headers.get(_ENDED, ""))
-        end_id, end_seq = _END_OF_IDS, deleted[1] if deleted else ""
+        end_id = _END_OF_IDS
+        end_seq = deleted[1] if deleted else ""
     with suppress(ValueError):  # another server answers there
-        part.end_id, part.end_seq = f"{int(end_id, 16):016x}", int(end_seq)
+        seq = int(end_seq)
+        part.end_id = f"{int(end_id, 16):016x}"
+        part.end_seq = seq

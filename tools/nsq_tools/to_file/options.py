@@ -14,8 +14,13 @@ from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOp
 from nsqd_py.settings.types import DURATION, INT, SIZE, STRING
 from nsqd_py.stores.compression import CODECS, GZIP_LEVELS, NONE, ZSTD_LEVELS
 
-TOPIC, HOST, PID, DATETIME, REV = "<TOPIC>", "<HOST>", "<PID>", "<DATETIME>", "<REV>"
-SHORT_HOST, HOSTNAME = "<SHORT_HOST>", "<HOSTNAME>"
+TOPIC = "<TOPIC>"
+HOST = "<HOST>"
+PID = "<PID>"
+DATETIME = "<DATETIME>"
+REV = "<REV>"
+SHORT_HOST = "<SHORT_HOST>"
+HOSTNAME = "<HOSTNAME>"
 
 # The conversions of Go's nsq_to_file. They are in English, because Python has the locale C for times.
 _CONVERSIONS = tuple("AaBbdHIMmpSYyZz%")
@@ -52,12 +57,16 @@ def check_pattern(text: str) -> None:
 def check_output_dir(text: str) -> str | None:
     scheme, found, path = text.partition("://")
     is_known = scheme in _SCHEMES and path.strip("/")
-    return None if not found or is_known else f"must be a directory, or {'://…, '.join(_SCHEMES)}://…"
+    if not found or is_known:
+        return None
+    return f"must be a directory, or {'://…, '.join(_SCHEMES)}://…"
 
 
 def check_table_name(text: str) -> str | None:
     is_table = text in ("", "delta") or re.fullmatch(r"iceberg:[^:]+\.[^.:]+", text)
-    return None if is_table else "must be delta or iceberg:namespace.table"
+    if is_table:
+        return None
+    return "must be delta or iceberg:namespace.table"
 
 
 class _Source(SourceOptions, title="Source"):

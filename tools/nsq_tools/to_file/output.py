@@ -53,7 +53,8 @@ class OutputFile:
         """Create the file, or open an existing shared one. Raises FileExistsError if an unshared file exists."""
         self.path = path
         self.is_shared = is_shared
-        self.end = self._written_end = 0
+        self.end = 0
+        self._written_end = 0
         self._written_checksum = 0
         self._is_name_synced = False
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (0 if is_shared else os.O_EXCL)
@@ -145,7 +146,8 @@ class OutputFile:
         if os.pread(self._fd, 1, max(0, size - 1)) not in (b"", b"\n"):
             size += os.write(self._fd, b"\n")
         self.checksum = None
-        self.end = self._written_end = size
+        self.end = size
+        self._written_end = size
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -94,7 +94,8 @@ def _check_format(options: ToFileOptions, plan: Plan) -> None:
 
 
 def _check_package(flag: str, package: str, extra: str) -> None:
-    if missing := missing_package(package, extra):
+    missing = missing_package(package, extra)
+    if missing:
         raise BadOptions(f"{flag} {missing.removeprefix('it ')}")
 
 
@@ -134,7 +135,9 @@ def _filename_format(options: ToFileOptions, form: FileFormat, codec: Codec) -> 
     name = options.filename_format
     if name == DEFAULT_FILENAME_FORMAT:
         name = name.removesuffix(DEFAULT_SUFFIX) + form.suffix
-    return name if not form.is_appendable or name.endswith(codec.suffix) else name + codec.suffix
+    if not form.is_appendable or name.endswith(codec.suffix):
+        return name
+    return name + codec.suffix
 
 
 def _datetime_format(options: ToFileOptions) -> str:

@@ -80,7 +80,9 @@ class TopicWriter:
         self._wake = Event()
         self._tick_due_s = monotonic() + self._sync_interval_s
         self._failures = 0
-        self._is_reopening = self._is_stopping = self._is_drained = False
+        self._is_reopening = False
+        self._is_stopping = False
+        self._is_drained = False
         self._finisher = Finisher(self._name, threadpool, log)
         self._greenlets: list[Any] = []
 
@@ -275,6 +277,7 @@ class Finisher:
             self._log.info(
                 "[%s] finished %s: %d messages, %d bytes", self._name, entry.path, entry.messages, entry.bytes
             )
-        if damage := file.damage_text(entry):
+        damage = file.damage_text(entry)
+        if damage:
             self.has_failed = True
             self._log.error("[%s] DAMAGED: %s", self._name, damage)

@@ -45,7 +45,10 @@ class _ServerConnection:
 
     def exchange(self, request: bytes) -> None:
         """Send a request and read the response. Raises OSError."""
-        self.status, self.location, self.is_reusable, self._is_complete = 0, "", False, False
+        self.status = 0
+        self.location = ""
+        self.is_reusable = False
+        self._is_complete = False
         response_bytes = 0
         with suppress(OSError):  # the server may have answered before it had read the whole request
             self._sock.sendall(request)
@@ -65,7 +68,8 @@ class _ServerConnection:
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade):
-            self._is_complete = self.is_reusable = False
+            self._is_complete = False
+            self.is_reusable = False
             return False
         return True
 

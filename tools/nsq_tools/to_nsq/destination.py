@@ -66,7 +66,9 @@ class PublishTarget:
         self._log = log
         self._on_refusal = on_refusal
         self._limits: dict[str, int] = {}  # in bytes, of a message and of the body of an MPUB
-        self._due_bytes = self._due_batches = self._due_messages = 0
+        self._due_bytes = 0
+        self._due_batches = 0
+        self._due_messages = 0
         self._splits = 0  # batches of which some parts are not due yet
         self._pause_s = _FIRST_PAUSE_S
         self._progress_s = monotonic()
@@ -171,7 +173,8 @@ class PublishTarget:
         """Send a batch that was too large, of which nsqd has stored nothing, in parts that fit its limit."""
         # Before `send` waits for room: all waiting batches may be split at the same time.
         self._count(batch, -1)
-        if named := _TOO_BIG.search(error.text):
+        named = _TOO_BIG.search(error.text)
+        if named:
             self._limits[named[1]] = int(named[2])
         if len(batch.records) == 1 and len(batch.records[0]) <= self._limits.get("message", inf):
             self._refuse(batch, 0, error.reason)

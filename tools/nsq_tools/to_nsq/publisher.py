@@ -228,7 +228,8 @@ class InputPublisher:
         count = len(batch.records)
         start = 0
         while start < count:
-            if wait_s := pace.wait_s(monotonic()):
+            wait_s = pace.wait_s(monotonic())
+            if wait_s:
                 gevent.sleep(wait_s)
                 if monotonic() > self._ends_at_s:
                     self._leave(batch.part(start, count))

@@ -20,7 +20,8 @@ def parse_delimiter(text: str) -> bytes:
     r"""Return the byte between two records: the text or an escape such as `\0`, `\t`, `\x1e`. Raises ValueError."""
     if text in _ESCAPES:
         return _ESCAPES[text]
-    if hexadecimal := _HEX.fullmatch(text):
+    hexadecimal = _HEX.fullmatch(text)
+    if hexadecimal:
         return bytes.fromhex(hexadecimal[1])
     delimiter = text.encode("utf-8", "surrogateescape")
     if len(delimiter) != 1:

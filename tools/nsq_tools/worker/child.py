@@ -69,7 +69,9 @@ class Link:
             return []
         except OSError:
             return None
-        return [float(json.loads(line)["stop"]) for line in self._lines.feed(data)] if data else None
+        if data:
+            return [float(json.loads(line)["stop"]) for line in self._lines.feed(data)]
+        return None
 
 
 def serve(link: Link, running: Running, durations: Durations, timeout_s: float) -> None:

@@ -69,7 +69,9 @@ def report_of(running: Running, durations: Durations) -> Report:
 def _shown_failure(failure: BaseException | None) -> str:
     if failure is None:
         return ""
-    return str(failure) if isinstance(failure, ConsumerRefused) else describe(failure)
+    if isinstance(failure, ConsumerRefused):
+        return str(failure)
+    return describe(failure)
 
 
 def _shown(stats: HandlerStats) -> str:

@@ -18,7 +18,10 @@ RUN = "run"
 CHECK = "check"
 RUN_ONCE = "run-once"
 DEAD = "dead"
-LIST, SHOW, REPLAY, DISCARD = "list", "show", "replay", "discard"
+LIST = "list"
+SHOW = "show"
+REPLAY = "replay"
+DISCARD = "discard"
 _DEAD_LETTERS = (LIST, SHOW, REPLAY, DISCARD)
 
 _APP = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

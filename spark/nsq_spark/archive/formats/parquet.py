@@ -108,7 +108,9 @@ def _is_constant(column: pa.Array) -> bool:
 def _nsqds(column: pa.Array | None) -> Nsqds:
     if column is None:
         return None
-    return str(column[0]) or None if _is_constant(column) else column.dictionary_encode()
+    if _is_constant(column):
+        return str(column[0]) or None
+    return column.dictionary_encode()
 
 
 def read(file: File, split: Split, requested: Requested, damage: Damage) -> Chunks:
@@ -185,7 +187,8 @@ def _groups(metadata: Any, split: Split) -> Iterator[_Group]:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     sizes = [max(1, group.total_byte_size) for group in groups]  # a damaged one may be negative
     all_bytes = sum(sizes)
-    row = before_bytes = 0
+    row = 0
+    before_bytes = 0
     for number, (group, size_bytes) in enumerate(zip(groups, sizes, strict=True)):
         begin = split.file_bytes * before_bytes // all_bytes
         if split.start <= begin < split.end:

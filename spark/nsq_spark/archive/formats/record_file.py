@@ -186,7 +186,8 @@ class StoredRecords:
         end = offset + header.record_bytes
         if header.flags & FLAG_ZSTD:
             buffer = pa.decompress(buffer.slice(start, header.length), header.stride, codec="zstd")
-            start, end = 0, buffer.size
+            start = 0
+            end = buffer.size
         octets = memoryview(buffer)[start:end]
         names_end = _NAME_LENGTHS.size + sum(_NAME_LENGTHS.unpack_from(octets))
         names = bytes(octets[:names_end])

@@ -167,7 +167,9 @@ def _rows_in(chunk: Chunk, messages: Sequence[RefusedMessage]) -> list[dict[str,
     times = [message.timestamp_ns for message in messages if message.timestamp_ns is not None]
     if chunk.timestamps_ns is not None and len(times) == len(messages):
         mask &= np.isin(chunk.timestamps_ns, times)
-    return chunk.filter(mask).arrow(_COLUMNS).to_pylist() if mask.any() else []
+    if mask.any():
+        return chunk.filter(mask).arrow(_COLUMNS).to_pylist()
+    return []
 
 
 # ---- on the driver

@@ -65,7 +65,9 @@ def _words_of_sending(words: Iterable[str]) -> Iterator[str]:
 def how_to_resume(outcome: Outcome, checkpoint: str | None, words: Sequence[str]) -> str:
     """Return how to send the rest; empty if nothing is left to send."""
     if outcome.is_complete:
-        return _how_to_send_refused(outcome, words) if outcome.refused else ""
+        if outcome.refused:
+            return _how_to_send_refused(outcome, words)
+        return ""
     if checkpoint:
         return f"to go on where it ended:\n  {command_line(words)}"
     if not outcome.counts.messages:

@@ -74,7 +74,9 @@ def rows_text(rows: Iterable[Sequence[str]], right: Sequence[int] = (), indent: 
 
 def plan_text(checkpoint: Checkpoint, master: str, *, is_dry: bool = False) -> str:
     """Return a few lines about what the command is going to do."""
-    job, files, before = checkpoint.job, checkpoint.files, checkpoint.earlier.counts.messages
+    job = checkpoint.job
+    files = checkpoint.files
+    before = checkpoint.earlier.counts.messages
     formats = Counter(info.format.value for info in files)
     rows = [
         ("archive", " ".join(job.paths)),
@@ -193,7 +195,8 @@ def check_file(flag: str, path: str) -> None:
 
 def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
     """Return the report; its keys are the words of the summary."""
-    requested, dry_run = job.selection.requested, outcome.dry_run
+    requested = job.selection.requested
+    dry_run = outcome.dry_run
     report: dict[str, Any] = {
         "status": "dry run" if dry_run is not None and outcome.is_complete else WORDS[outcome.exit_code],
         "exit_status": outcome.exit_code,

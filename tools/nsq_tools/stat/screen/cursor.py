@@ -22,7 +22,9 @@ class Scroll:
     """The visible part of a text: `page` of `total` lines, from line `top` on."""
 
     def __init__(self) -> None:
-        self.top = self.page = self.total = 0
+        self.top = 0
+        self.page = 0
+        self.total = 0
 
     def fit(self, total: int, page: int) -> None:
         """Note how many lines there are, and how many are visible. There are no empty lines below the last one."""
@@ -82,7 +84,8 @@ class Cursor(Scroll):
 
     def reset(self) -> None:
         """Select the first line."""
-        self.index = self.top = 0
+        self.index = 0
+        self.top = 0
 
     def _move_to(self, index: int) -> None:
         """Select a line, and scroll just as far as is needed to see it."""

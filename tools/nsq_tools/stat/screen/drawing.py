@@ -178,7 +178,9 @@ def _page_of(cursor: Cursor, keys: Sequence[Hashable], most_lines: int) -> range
 
 def _more(visible: range, total: int) -> Lines:
     """Return a line with the number of lines that are not visible, if there are any."""
-    return [quiet(f"… {total - len(visible)} more")] if len(visible) < total else []
+    if len(visible) < total:
+        return [quiet(f"… {total - len(visible)} more")]
+    return []
 
 
 def _table(view: ScreenView, width: int, most_lines: int) -> Lines:

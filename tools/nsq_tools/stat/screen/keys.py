@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import re
 
-UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page up", "page down", "home", "end"
-ENTER, ESCAPE, BACKSPACE, CLEAR = "enter", "escape", "backspace", "clear"
+UP = "up"
+DOWN = "down"
+PAGE_UP = "page up"
+PAGE_DOWN = "page down"
+HOME = "home"
+END = "end"
+ENTER = "enter"
+ESCAPE = "escape"
+BACKSPACE = "backspace"
+CLEAR = "clear"
 
 # A sequence of ECMA-48 (CSI or SS3, parameters and a final character), a function key of the Linux console, or a character.
 _KEY = re.compile(r"\x1b\[\[[A-E]|\x1b[\[O][0-9;?]*[@-Z\\-~]|[^\x1b]|\x1b(?=\x1b|[^\[O])", re.DOTALL)
@@ -39,7 +47,8 @@ class KeyReader:
         keys = []
         end = 0
         while match := _KEY.match(text, end):
-            if name := _name_of(match[0]):
+            name = _name_of(match[0])
+            if name:
                 keys.append(name)
             end = match.end()
         self._rest = text[end:]
@@ -55,4 +64,6 @@ def _name_of(text: str) -> str:
     """Return the name of a key; empty if the key has no use here."""
     if text in _NAMES:
         return _NAMES[text]
-    return text if len(text) == 1 and text.isascii() and text.isprintable() else ""
+    if len(text) == 1 and text.isascii() and text.isprintable():
+        return text
+    return ""

@@ -212,7 +212,8 @@ class LiveTable:
     def _draw(self, screen: Live) -> None:
         # Not from the environment, where COLUMNS stays the same when the size changes.
         size = os.get_terminal_size(sys.stdout.fileno())
-        width, height = size.columns or 80, size.lines or 24
+        width = size.columns or 80
+        height = size.lines or 24
         self._console.size = ConsoleDimensions(width, height)
         screen.update(Group(*draw(self._view(), width, height)), refresh=True)
 

@@ -97,7 +97,8 @@ class Navigation:
     def _open_selected(self) -> None:
         view = self.view
         if isinstance(view, ProblemTable):
-            if topic := view.topics.get(str(view.key)):
+            topic = view.topics.get(str(view.key))
+            if topic:
                 self._open(TopicView(topic))
         elif isinstance(view, TopicTable) and isinstance(view.key, tuple):
             self._open(TopicView(view.key[0].topic))

@@ -248,7 +248,9 @@ def counts_text(problems: Iterable[Problem]) -> str:
 
 
 def worst_style(problems: Problems) -> str:
-    return STYLES[KINDS[problems[0].kind].severity] if problems else ""
+    if problems:
+        return STYLES[KINDS[problems[0].kind].severity]
+    return ""
 
 
 def problem_table(problems: Problems, selected: int, offset: int, width: int) -> Lines:
