@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Workers begin with the largest groups of those that start processes; then come the property tests. The short tests of
     one unit fill the gaps at the end.
     """
-    if config.getoption("dist", "no") == "no":
+    if not config.getoption("loadgroup", False):  # set in workers, whose `dist` is "no"
         return
     groups = defaultdict(list)
     for item in items:
