@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from tests.support.examples import FULL
 from tests.support.forked import fork_daemons
 from tests.support.neighbours import room_for
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, started
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, command_with, started
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
 from tests.support.signals import start_children_with_default_signals
 from tests.support.tally import pytest_terminal_summary, tally
+
+SetConstants = Callable[[str, Mapping[str, float]], None]
 
 __all__ = ["pytest_terminal_summary", "tally"]  # pytest finds them here
 
@@ -46,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Workers begin with the largest groups of those that start processes; then come the property tests. The short tests of
     one unit fill the gaps at the end.
     """
-    if config.getoption("dist", "no") == "no":
+    if not config.getoption("loadgroup", False):  # set in workers, whose `dist` is "no"
         return
     groups = defaultdict(list)
     for item in items:
@@ -111,6 +114,16 @@ def make_nsqadmin(tmp_path: Path) -> Iterator[MakeNsqadmin]:
             return start(*own, *flags, command=command)
 
         yield make
+
+
+@pytest.fixture
+def set_constants(monkeypatch: pytest.MonkeyPatch) -> SetConstants:
+    """`set_constants(daemon, {"module.NAME": value})`: of daemons that start from now on."""
+
+    def set_constants(daemon: str, constants: Mapping[str, float]) -> None:
+        monkeypatch.setenv(f"{daemon.upper()}_COMMAND", shlex.join(command_with(daemon, constants)))
+
+    return set_constants
 
 
 @pytest.fixture(scope="session")

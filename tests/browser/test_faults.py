@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -80,8 +80,9 @@ def test_a_cluster_that_is_well_needs_no_attention(
 
 
 def test_consumers_that_stop_and_do_not_come_back_are_on_the_first_screen(
-    broken: AdminCluster, visit: Visits
+    broken: AdminCluster, visit: Visits, set_constants: Callable[..., None]
 ) -> None:
+    set_constants("nsqadmin", {"nsqd_py.cluster.problems.of_channels.CONSUMERS_RETURN_S": 3.0})
     admin = open_admin(broken)
     page = ready(visit(admin))
     with broken.nsqds[0].connect() as first, broken.nsqds[1].connect() as second:

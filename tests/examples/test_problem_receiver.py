@@ -11,7 +11,12 @@ from tests.support.web_server import Reply, WebServer
 pytestmark = pytest.mark.ours
 
 
-def test_a_problem_becomes_one_incident(nsqd, start, make_nsqadmin):
+def test_a_problem_becomes_one_incident(nsqd, start, make_nsqadmin, set_constants):
+    quick = {
+        "nsqadmin_py.cluster.reports.BEGINS_AFTER_S": 1.0,
+        "nsqadmin_py.problem_webhook._FIRST_PAUSE_S": 0.5,
+    }
+    set_constants("nsqadmin", quick)
     with WebServer(lambda _: Reply(503)) as pagerduty:
         receiver = start(
             "problem_receiver.py", PORT="0", PAGERDUTY_URL=pagerduty.url, PAGERDUTY_ROUTING_KEY="key"

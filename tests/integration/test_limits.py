@@ -21,7 +21,7 @@ from nsqd_py.runtime.logs.daemon_log import CLIENT_BURST
 from tests.support import hostile_table
 from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
-from tests.support.nsqd_process import NsqdProcess, ServerProcess, command_with_time_limit, wait_until
+from tests.support.nsqd_process import NsqdProcess, ServerProcess, command_with, wait_until
 from tests.support.wire import ERROR, MAGIC, OK, Client, Frame, fin, identify, int32, pub, rdy, sized, sub
 
 TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
@@ -29,6 +29,7 @@ PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
 NOT_FOUND = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
 DEADLINE_S = 40.0
+WRITE_S = "nsqd_py.net.limits.WRITE_S"
 # Clients that do not read are closed after 2 s on an idle machine; a busy one takes ten times as long.
 PUSH_DEADLINE_S = 90.0
 MB = 1_000_000
@@ -200,7 +201,7 @@ def test_the_last_descriptors_are_for_files(tmp_path, crowd):
 
 
 def test_nsqlookupd_has_the_same_limits(make_nsqlookupd, crowd):
-    command = command_with_time_limit("nsqlookupd", "HANDSHAKE_S", 0.2)
+    command = command_with("nsqlookupd", {"nsqd_py.net.limits.HANDSHAKE_S": 0.2})
     nsqlookupd = make_nsqlookupd("--max-connections-per-address=1", command=command)
     silent = crowd.connect(nsqlookupd.tcp_port, "127.0.0.2")
     assert (
@@ -247,7 +248,7 @@ PIPELINES = {
 def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path, crowd, what):
     # Unix sockets hold little, so that much waits in nsqd itself.
     name, beginning, data = PIPELINES[what]
-    command = command_with_time_limit("nsqd", "WRITE_S", 0.5)
+    command = command_with("nsqd", {WRITE_S: 0.5})
     flags = ("--mem-queue-size=100", "--log-level=info")
     paths = (f"--unix-socket={tmp_path}/nsqd.sock", f"--http-unix-socket={tmp_path}/http.sock")
     with NsqdProcess(tmp_path / "nsqd", *flags, *paths, command=command).start() as nsqd:
@@ -270,7 +271,7 @@ SLOW_READ_BYTES = 8192
 
 def test_a_client_that_reads_slowly_is_kept(make_nsqd):
     """It takes something more often than the time-out; nsqd's socket has room again after a third of its buffer."""
-    nsqd = make_nsqd(command=command_with_time_limit("nsqd", "WRITE_S", WRITE_TIMEOUT_S))
+    nsqd = make_nsqd(command=command_with("nsqd", {WRITE_S: WRITE_TIMEOUT_S}))
     publisher = nsqd.connect()
     for _ in range(4):
         publisher.mpub("t", [b"x" * 50_000] * 50)

@@ -20,6 +20,16 @@ SECRET = "c4n4ry"
 FAST = ("--attention-quiet-time=1s", "--http-client-request-timeout=1s")
 
 
+@pytest.fixture(autouse=True)
+def quick_reports(set_constants) -> None:
+    """Problems are reported after a second, not after ten, and again after half a second."""
+    quick = {
+        "nsqadmin_py.cluster.reports.BEGINS_AFTER_S": 1.0,
+        "nsqadmin_py.problem_webhook._FIRST_PAUSE_S": 0.5,
+    }
+    set_constants("nsqadmin", quick)
+
+
 def pause(cluster: AdminCluster, action: str = "pause") -> None:
     """A paused topic is a problem at once."""
     for nsqd in cluster.nsqds:

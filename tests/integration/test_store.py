@@ -361,7 +361,8 @@ def test_a_head_that_is_missing_is_not_made_again(machine, store, tmp_path):
     nsqd.start()
 
 
-def test_an_nsqd_without_messages_notices_that_it_was_replaced(machine, store):
+def test_an_nsqd_without_messages_notices_that_it_was_replaced(machine, store, set_constants):
+    set_constants("nsqd", {"nsqd_py.store.uploading._LOOK_S": 1.0})
     nsqd = machine("a").start()
     nsqd.create("t", "c")
     wait_until_stored(nsqd)
@@ -526,7 +527,10 @@ def test_damaged_bytes_are_repaired_from_the_store(machine):
 # ---- a store that is away
 
 
-def test_a_store_that_is_away_stops_nothing_but_what_waits_for_it(machine, bucket, monkeypatch):
+def test_a_store_that_is_away_stops_nothing_but_what_waits_for_it(
+    machine, bucket, monkeypatch, set_constants
+):
+    set_constants("nsqd", {"nsqd_py.store.part._NOTICE_AFTER_S": 1.0})
     monkeypatch.setattr("tests.support.bucket_faults._HANGS_S", 1.0)
     with FaultProxy(bucket.endpoint) as proxy:
         endpoint = f"--store-endpoint={proxy.endpoint}"

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -43,12 +43,14 @@ def nsqd_command() -> list[str]:
     return command_of("nsqd")
 
 
-def command_with_time_limit(daemon: str, name: str, limit_s: float) -> list[str]:
-    """The command of our nsqd or nsqlookupd, with another value for a constant of nsqd_py/net/limits.py."""
+def command_with(daemon: str, constants: Mapping[str, float]) -> list[str]:
+    """The command of one of our daemons, with other values for constants, such as time-outs, by their full names."""
     lines = (
-        "import sys, nsqd_py.net.limits as limits",
-        f"assert limits.{name}",
-        f"limits.{name} = {limit_s}",
+        "import sys",
+        *(
+            f"import {name.rpartition('.')[0]}; assert {name}; {name} = {value}"
+            for name, value in constants.items()
+        ),
         f"from nsq_apps.{daemon} import main",
         "sys.exit(main())",
     )
