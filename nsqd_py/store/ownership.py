@@ -108,9 +108,14 @@ class Claims:
         return data_path_id(self.directory)
 
     def is_mine(self, head: Head) -> bool:
-        """True if the last claim of the store was made for this data path; if the file is damaged, the head knows it."""
+        """True if the last claim of the store was made for this data path.
+
+        If the file is damaged, it must still name the store or the writer, and the head must name this data path.
+        """
         if self.is_damaged:
-            return bool(head.member) and head.member == self.member
+            content = (self.directory / CLAIMS_FILE).read_bytes()
+            is_named = head.store.encode() in content or head.writer.encode() in content
+            return is_named and bool(head.member) and head.member == self.member
         return head.store == self.store and head.writer in self.writers
 
     def add(self, store: str, writer: str) -> None:

@@ -250,7 +250,8 @@ def test_a_damaged_round_is_named_and_set_aside(machine, store, tmp_path):
 def rounds_of(path: Path) -> list[Path]:
     """Return the rounds from the base on that the head names."""
     base = json.loads((path / "head.json").read_text())["base"]
-    return [each for each in sorted((path / "rounds").iterdir()) if int(each.name, 16) >= base]
+    names = [each for each in sorted((path / "rounds").iterdir()) if not each.name.startswith(".writing-")]
+    return [each for each in names if int(each.name, 16) >= base]
 
 
 def unlink(path: Path) -> None:
