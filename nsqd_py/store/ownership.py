@@ -27,7 +27,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.broker.state_files import data_path_id, read_checked, write_checked
+from nsqd_py.broker.state_files import STORE_FILE, data_path_id, read_checked, write_checked
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.image import OnDamage, StoreImage, read_head, read_rounds, take_round
@@ -58,7 +58,7 @@ from nsqd_py.store.rounds import (
 from nsqd_py.store.spill import Spill
 
 # In the data path: the claims that this nsqd has made.
-CLAIMS_FILE = "nsqd.store"
+CLAIMS_FILE = STORE_FILE
 # Readers of the bucket may go on for this long with what has left the state.
 KEEP_NS = 3600 * 1_000_000_000
 # No store loses that many rounds in a row, and keeps those behind them.

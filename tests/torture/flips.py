@@ -29,9 +29,12 @@ from pathlib import Path
 
 import click
 
+from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.fsck.reading import load_directory
+from nsqd_py.objects.opening import open_objects
 from nsqd_py.store.checking import check_store
-from nsqd_py.store.layout import BadObject, Head
+from nsqd_py.store.image import StoreReader
+from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, parse_round_name
 from tests.support.harm import flip
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import promote, wait_until_it_follows, wait_until_it_has_all
@@ -79,11 +82,11 @@ class Figures:
         return [*self.lost, *self.silent, *self.unrepaired, *self.stuck]
 
     def report(self) -> Iterator[str]:
-        yield f"{'setting':9}{'when':9}{'file':18}{'flips':>7}{'found':>7}{'harmless':>10}{'repaired':>10}"
+        yield f"{'setting':9}{'when':9}{'file':20}{'flips':>7}{'found':>7}{'harmless':>10}{'repaired':>10}"
         for key in sorted(self.flips):
             setting, when, kind = key
             yield (
-                f"{setting:9}{when:9}{kind:18}{self.flips[key]:7}{self.found[key]:7}{self.harmless[key]:10}"
+                f"{setting:9}{when:9}{kind:20}{self.flips[key]:7}{self.found[key]:7}{self.harmless[key]:10}"
                 f"{self.repaired[key]:10}"
             )
         yield (
@@ -95,17 +98,21 @@ class Figures:
 
 @dataclass(frozen=True)
 class Flip:
-    """A bit that was flipped. `side` is disk, standby or bucket, `name` that of the file below it."""
+    """A bit that was flipped. `side` is disk, standby or bucket, `name` that of the file below it.
+
+    is_needed  False for an object that the state of the store does not need any more
+    """
 
     side: str
     name: str
     offset: int
     mask: int
+    is_needed: bool = True
 
     @property
     def kind(self) -> str:
         if self.side == "bucket":
-            return f"bucket {self.name.partition('/')[0]}"
+            return f"bucket {self.name.partition('/')[0]}{'' if self.is_needed else ', old'}"
         is_small = self.name.startswith("nsqd.")
         return f"{self.side} {self.name if is_small else Path(self.name).suffix.lstrip('.')}"
 
@@ -213,6 +220,7 @@ class World:
         """Flip a bit in each of several files, of as many kinds as possible."""
         root = self._root(side)
         by_kind: dict[str, list[Flip]] = {}
+        needed = self._needed_objects() if side == "bucket" else None
         for path in sorted(root.rglob("*")):
             name = str(path.relative_to(root))
             if not path.is_file() or self._is_no_part(name):
@@ -220,7 +228,9 @@ class World:
             with suppress(FileNotFoundError):
                 size_bytes = path.stat().st_size
                 if size_bytes:
-                    one = Flip(side, name, self._chance.randrange(size_bytes), 1 << self._chance.randrange(8))
+                    offset = self._chance.randrange(size_bytes)
+                    is_needed = needed is None or name in needed
+                    one = Flip(side, name, offset, 1 << self._chance.randrange(8), is_needed)
                     by_kind.setdefault(one.kind, []).append(one)
         # Each of these two says what the other one has lost.
         by_kind.pop(self._chance.choice((f"{side} nsqd.store", f"{side} nsqd.member")), None)
@@ -232,6 +242,16 @@ class World:
                 flip(root / one.name, one.offset, mask=one.mask)
                 done.append(one)
         return done
+
+    def _needed_objects(self) -> set[str]:
+        """Return the names of the objects that the state of the store needs now."""
+        reader = StoreReader(open_objects(self._url))
+        reader.refresh()
+        assert reader.head is not None
+        base = reader.head.base
+        rounds = {f"rounds/{path.name}" for path in (self._bucket / "rounds").iterdir()}
+        files = {file.name for files in reader.image.files.values() for file in files}
+        return {HEAD_NAME, *files, *(name for name in rounds if (parse_round_name(name) or 0) >= base)}
 
     @staticmethod
     def _is_no_part(name: str) -> bool:
@@ -279,7 +299,7 @@ class World:
         if is_stopped:
             try:
                 self._start()
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 figures.stuck.append(f"{name}: does not start: {error!r:.300} {self._nsqd.log_text()[-600:]}")
                 raise Stuck from error
         wanted = found if is_stopped else set(flips)
@@ -290,7 +310,7 @@ class World:
         self._stop()
         after = self._named(self._findings(), flips)
         found |= after
-        again = {one for one in after if one.kind.split(" ")[1] in ("log", "files", "rounds", "head.json")}
+        again = {one for one in after if one.kind.split(" ")[1] in ("log", "files", "rounds", HEAD_NAME)}
         for one in flips:
             key = self._setting, when, one.kind
             figures.flips[key] += 1
@@ -318,25 +338,15 @@ class World:
         for one in flips:
             path = self._root(one.side) / one.name
             with suppress(FileNotFoundError):
-                if one.kind.endswith(" log") and self._is_damaged_log(one.side, path.name):
-                    left.add(one)
-                elif one.name == "head.json" and not _is_valid_head(path):
+                is_log = one.kind.endswith(" log") and _is_damaged_log(path)
+                is_head = one.name == HEAD_NAME and not _is_valid_head(path)
+                if is_log or is_head:
                     left.add(one)
         if any(one.side == "bucket" for one in flips) and not left:
             report = check_store(self._url, "", self._folder / "disk")
             names = {each.name for each in report.damaged}
             left |= {one for one in flips if one.name in names}
         return left
-
-    def _is_damaged_log(self, side: str, name: str) -> bool:
-        from nsqd_py.diskqueue.checking import damage_in
-        from nsqd_py.diskqueue.files.log_file import LogFile
-
-        path = self._folder / side / name
-        data = path.read_bytes()
-        end = len(data.rstrip(b"\0"))
-        del LogFile
-        return bool(damage_in(path, None, end)) and bool(damage_in(path, None, len(data)))
 
     def _read(self, name: str) -> None:
         """Check that each channel has what it has not finished, with the right bodies, and that nothing else is there."""
@@ -358,13 +368,12 @@ class World:
         if shown is None:
             self._figures.lost.append(f"{name}: channel {channel} is gone")
             return
-        with self._nsqd.consumer(TOPIC, channel, 2000) as client:
-            with suppress(Exception):
-                while not expected <= seen:
-                    message = client.message(READ_S)
-                    seen.add(message.body)
-                    client.send(req(message.id, 0))
-                client.round_trip()
+        with self._nsqd.consumer(TOPIC, channel, 2000) as client, suppress(Exception):
+            while not expected <= seen:
+                message = client.message(READ_S)
+                seen.add(message.body)
+                client.send(req(message.id, 0))
+            client.round_trip()
         self._figures.read += len(seen)
         missing = expected - seen
         for body in sorted(missing)[:3]:
@@ -397,6 +406,12 @@ class World:
 
 class Stuck(Exception):
     """A world in which an nsqd does not start any more."""
+
+
+def _is_damaged_log(path: Path) -> bool:
+    """True if records or the header are damaged; behind the end of the last file there may be zeros."""
+    end = len(path.read_bytes().rstrip(b"\0"))
+    return bool(damage_in(path, None, end)) and bool(damage_in(path))
 
 
 def _is_valid_head(path: Path) -> bool:
@@ -444,7 +459,9 @@ def campaign(
 @click.option("--flips", default=1000)
 @click.option("--seed", default=46)
 @click.option("--minutes", default=60.0)
-@click.option("--keep", type=click.Path(path_type=Path), help="Copy each world with a problem into this directory.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path), help="Copy each world with a problem into this directory."
+)
 def main(flips: int, seed: int, minutes: float, keep: Path | None) -> None:
     """Flip bits; end with 1 if anything was lost, silently wrong, or not repaired."""
     with tempfile.TemporaryDirectory(prefix="flips-") as name:
