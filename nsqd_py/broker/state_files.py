@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
@@ -56,6 +57,7 @@ CLOCK_FILE = "nsqd.clock"
 STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copies.copy`
 MEMBER_FILE = "nsqd.member"  # the random id of a data path, which is not copied
 STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.repairs.give_back`
+STORE_FILE = "nsqd.store"  # see `nsqd_py.store.ownership`
 BACKUP_FILE = "nsqd.backup"  # in a data path that is not restored completely, see `nsqd_py.store.restore`
 
 FORMAT = 1  # of `nsqd.dat`
@@ -69,6 +71,20 @@ _LONGEST_PAUSE_S = 0.1
 _NOT_FOR_GO = (
     b'{"topics":"The logs of nsqd-py are next to this file. Go\'s nsqd cannot read them; '
     b'nsqd-py --export-to-go=DIR writes files that it can read.",'
+)
+
+# Earlier versions wrote none, and ignore it.
+_CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"\}\s*$')
+# Each begins with the checksum of the rest.
+_CHECKED_FILES = (
+    STOP_FILE,
+    CLOCK_FILE,
+    EPOCHS_FILE,
+    STANDBY_FILE,
+    MEMBER_FILE,
+    STANDBYS_FILE,
+    BACKUP_FILE,
+    STORE_FILE,
 )
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -105,7 +121,16 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
     for topic in [topic for topic in topics if not topic.is_ephemeral]:
         slices.sleep_if_due()
         entries.append(json.dumps(_entry(topic), separators=(",", ":")))
-    return _NOT_FOR_GO + b'"topics":[%b],"version":"%b"}' % (",".join(entries).encode(), NSQ_VERSION.encode())
+    names = ",".join(entries).encode()
+    content = _NOT_FOR_GO + b'"topics":[%b],"version":"%b"' % (names, NSQ_VERSION.encode())
+    return content + b',"crc32c":"%08x"}' % extend(0, content)
+
+
+def _check_checksum(data: bytes) -> None:
+    """Raise ValueError if the file has a checksum, which is that of all bytes before it, and it is wrong."""
+    found = _CHECKSUM.search(data)
+    if found is not None and int(found[1], 16) != extend(0, data[: found.start()]):
+        raise ValueError("its checksum is wrong")
 
 
 def _entry(topic: Topic) -> dict[str, Any]:
@@ -133,6 +158,7 @@ def read_metadata(path: Path) -> list[TopicEntry]:
         raise StartError(f"failed to read metadata from {path} - {error}") from error
     try:
         document = json.loads(data)
+        _check_checksum(data)
         found = document.get("format", FORMAT)
         if isinstance(found, int) and found > FORMAT:
             raise NewerFormat(f"format {found}; this version reads format {FORMAT}").refusal(str(path))
@@ -309,6 +335,17 @@ def read_checked(path: Path, decode: Callable[[Any], T]) -> T | None:
             f"the content of {path.absolute()} is not what nsqd writes, although its checksum is right: "
             f"{describe(error)}; move the file out of the data path to start without it"
         ) from error
+
+
+def damaged_files(directory: Path) -> list[str]:
+    """Return the names of the files with a checksum that is wrong, as if they were not there. Raises OSError."""
+    damaged = []
+    for name in _CHECKED_FILES:
+        with suppress(FileNotFoundError):
+            checksum, _, content = read_bytes(directory / name).partition(b"\n")
+            if checksum != b"%08x" % extend(0, content):
+                damaged.append(name)
+    return damaged
 
 
 def data_path_id(directory: Path) -> str:

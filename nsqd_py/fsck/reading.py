@@ -157,6 +157,9 @@ class _Reader:
                 self.report.go_files.append(path.name)
             elif path.name not in STATE_FILES and not path.name.endswith(_LEFTOVERS):
                 self.report.others.append(path.name)
+        for name in state_files.damaged_files(self._directory):
+            path = self._directory / name
+            self._note(path, DamageKind.CHECKSUM, 0, path.stat().st_size)
         path = self._directory / state_files.METADATA_FILE
         try:
             named = state_files.read_metadata(path)

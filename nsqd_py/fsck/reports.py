@@ -24,6 +24,7 @@ class DamageKind(StrEnum):
     """The kinds of damage."""
 
     METADATA = "cannot be understood"
+    CHECKSUM = "checksum is wrong"
     UNREADABLE = "cannot be read as a log file"
     WRONG_NAME = "header is that of another file"
     RECORDS = "damaged records"

@@ -27,7 +27,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.broker.state_files import data_path_id, read_checked, write_checked
+from nsqd_py.broker.state_files import STORE_FILE, data_path_id, read_checked, write_checked
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.image import OnDamage, StoreImage, read_head, read_rounds, take_round
@@ -58,7 +58,7 @@ from nsqd_py.store.rounds import (
 from nsqd_py.store.spill import Spill
 
 # In the data path: the claims that this nsqd has made.
-CLAIMS_FILE = "nsqd.store"
+CLAIMS_FILE = STORE_FILE
 # Readers of the bucket may go on for this long with what has left the state.
 KEEP_NS = 3600 * 1_000_000_000
 # No store loses that many rounds in a row, and keeps those behind them.
@@ -108,9 +108,14 @@ class Claims:
         return data_path_id(self.directory)
 
     def is_mine(self, head: Head) -> bool:
-        """True if the last claim of the store was made for this data path; if the file is damaged, the head knows it."""
+        """True if the last claim of the store was made for this data path.
+
+        If the file is damaged, it must still name the store or the writer, and the head must name this data path.
+        """
         if self.is_damaged:
-            return bool(head.member) and head.member == self.member
+            content = (self.directory / CLAIMS_FILE).read_bytes()
+            is_named = head.store.encode() in content or head.writer.encode() in content
+            return is_named and bool(head.member) and head.member == self.member
         return head.store == self.store and head.writer in self.writers
 
     def add(self, store: str, writer: str) -> None:

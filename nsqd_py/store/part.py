@@ -234,8 +234,6 @@ class StorePart(Part):
             self._is_other_node |= is_other  # a claim that is repeated finds its own head
             self._check_head(head, claims, is_restored=is_restored)
 
-        if claims.is_damaged:
-            self._log.error("STORE: %s is damaged: its checksum is wrong", CLAIMS_FILE)
         owner = self._owner = self._claim(objects, claims, check, is_restored=is_restored)
         image = owner.image
         assert image is not None

@@ -357,8 +357,21 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_same_boot: bool)
             restoration.log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
             _write_journals(restoration, image, topic)
             restoration.fetch(restoration.needed(image, topic))
-    if not (directory / METADATA_FILE).exists() and METADATA_FILE in image.small:
-        restoration.write_small(METADATA_FILE, image.small[METADATA_FILE])
+    if METADATA_FILE in image.small:
+        _restore_metadata(restoration, image)
+
+
+def _restore_metadata(restoration: Restoration, image: StoreImage) -> None:
+    """Write the store's `nsqd.dat` if there is none here, or a damaged one, which is kept."""
+    path = restoration.directory / METADATA_FILE
+    try:
+        if path.exists():
+            read_metadata(path)
+            return
+    except BadMetadata as error:
+        os.replace(path, path.with_name(f"{METADATA_FILE}.damaged"))
+        restoration.log.error("STORE: %s; set aside, and written again from the store", error)
+    restoration.write_small(METADATA_FILE, image.small[METADATA_FILE])
 
 
 def _topics_of(directory: Path) -> set[str] | None:

@@ -120,7 +120,7 @@ class StoreScrub:
                 self._pass()
             except (StoreError, StoreRefused):  # the stream says that the store is away
                 gevent.sleep(_RETRY_S)
-            except Exception as error:  # after a bug with one object, the next pass must come
+            except Exception as error:  # noqa: BLE001 - after a bug with one object, the next pass must come
                 self._log.exception("STORE: failed to check %r - %r", self._objects, error)
                 gevent.sleep(_RETRY_S)
             gevent.sleep(_PASS_PAUSE_S)
