@@ -38,7 +38,10 @@ def in_thread(threadpool: Any, work: Callable[..., object], *arguments: Any) -> 
     The thread returns the error as a value: the pool prints the traceback of an error that is raised, even if the
     caller handles it.
     """
-    error = threadpool.apply(_attempt, (work, arguments))
+    _raise_if(threadpool.apply(_attempt, (work, arguments)))
+
+
+def _raise_if(error: Exception | None) -> None:
     if error is not None:
         try:
             raise error
@@ -66,22 +69,25 @@ def in_thread_while(
     after `work`, or if it was not begun.
     """
     ended = Event()
-    jobs: list[Job] = []
+    # Not the job: it has `on_done`, and they would be a reference cycle.
+    errors: list[Exception | None] = []
 
     def on_done(job: Job) -> None:
-        jobs.append(job)
-        ended.set()
-        on_ended()
+        try:
+            errors.append(job.end())
+        finally:
+            ended.set()
+            on_ended()
 
     try:
         check()
-        threadpool.begin(work, (), on_done)
+        threadpool.begin(_attempt, (work, ()), on_done)
     except BaseException:
         on_ended()
         raise
     while not ended.wait(_CHECK_S):
         check()
-    jobs[0].end()
+    _raise_if(errors.pop())
 
 
 class GreenletLock:

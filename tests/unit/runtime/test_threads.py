@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -253,7 +255,7 @@ class Waiting:
 
     def __init__(self, threads: DiskThreads) -> None:
         self.may_end = threading.Event()
-        self.reason: str = ""
+        self.reason = ""
         self.ended: list[str] = []
         self._greenlet = gevent.spawn(in_thread_while, threads, self._check, self._work, self._end)
 
@@ -301,3 +303,42 @@ def test_work_does_not_begin_after_a_check_that_fails() -> None:
 def test_who_waits_gets_the_error_of_the_work() -> None:
     with pytest.raises(ZeroDivisionError):
         in_thread_while(serving(1), lambda: None, lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_wait_leaves_no_reference_cycle(*, is_left: bool) -> None:
+    """What a thread has read, some MB, must be free at once."""
+    threads = serving(1)
+
+    def wait_once() -> None:
+        begun, may_end = threading.Event(), threading.Event()
+        ended: list[bool] = []
+
+        def check() -> None:
+            if is_left and begun.is_set():
+                raise TimeoutError
+
+        def work() -> None:
+            begun.set()
+            may_end.wait(40)
+
+        if not is_left:
+            may_end.set()
+        with suppress(TimeoutError):
+            in_thread_while(threads, check, work, lambda: ended.append(True))
+        assert is_left == (not ended)
+        may_end.set()
+        wait_until(lambda: gevent.sleep(0.001) or ended)
+
+    def cycles(waits: int) -> int:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(waits):
+                wait_once()
+            return gc.collect()
+        finally:
+            gc.enable()
+
+    cycles(1)  # what is made once is made
+    assert cycles(6) == cycles(3)

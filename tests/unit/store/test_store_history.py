@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -315,7 +316,7 @@ def test_retention_lets_nothing_go_that_is_needed_young_or_on_the_disk(
     )
     known.attach(TOPIC, log)
     retention = Retention(keeps_s * SECOND, keeps_bytes)
-    gone = known.unneeded(topic, retention, now_ns, now_ns)
+    gone = list(known.unneeded(topic, retention, now_ns, now_ns))
     for file in files:
         age_ns = min(now_ns - file.last_ns, now_ns - id_time_ns(file.last_id))
         newer_bytes = sum(other.size_bytes for other in files if other.first_seq > file.first_seq)
@@ -343,6 +344,54 @@ def test_a_merge_over_files_that_the_store_has_released_drops_no_retained_one(is
     assert known.forget_replaced(topic) == ([first, last] if is_needed else [])
     assert known.replacing(TOPIC, merged.path.name).is_covered is not is_needed
     assert known.of_topic(TOPIC) == ([] if is_needed else [first, last])
+
+
+def test_the_search_for_unneeded_files_lets_others_run_who_may_need_them() -> None:
+    count = 30_000
+    known = StoredFiles(stored(seq, seq + 1) for seq in range(count))
+    log: Any = SimpleNamespace(files=[])
+    needed_below = 0
+    topic: Any = SimpleNamespace(
+        name=TOPIC, log=log, is_closed=False, is_needed=lambda low, _high: low < needed_below
+    )
+    known.attach(TOPIC, log)
+
+    def seek() -> None:
+        nonlocal needed_below
+        needed_below = count
+
+    gevent.spawn(seek)
+    gone = []
+    for file in known.unneeded(topic, Retention(0, 1), 0, 0):
+        assert not topic.is_needed(file.first_seq, file.end_seq)
+        known.remove(file)
+        gone.append(file)
+    assert needed_below == count, "no other greenlet could run"
+    assert 0 < len(gone) < count
+    assert [file.first_seq for file in known.of_topic(TOPIC)] == [*range(count - len(gone) - 1), count - 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.booleans(), st.booleans()), max_size=20))
+def test_the_files_are_in_order_whatever_came_and_went(steps: list[tuple[int, int, bool, bool]]) -> None:
+    known = StoredFiles(())
+    log: Any = SimpleNamespace(files=[])
+    known.attach(TOPIC, log)
+    expected: dict[int, StoredFile] = {}
+    for first_seq, length, is_new, is_read in steps:
+        file = stored(10 * first_seq, 10 * first_seq + length)
+        if is_new:
+            known.add(file)
+            expected[file.first_seq] = file
+        else:
+            known.remove(file)
+            if expected.get(file.first_seq) == file:
+                del expected[file.first_seq]
+        ordered = sorted(expected.values())
+        assert known.of_topic(TOPIC) == ordered
+        if is_read:
+            assert list(known.readable(TOPIC, log)) == [
+                each for each in ordered if each.end_seq > each.first_seq
+            ]
 
 
 def test_a_store_keeps_what_the_disk_retains_or_longer() -> None:
