@@ -297,18 +297,24 @@ def read_checked(path: Path, decode: Callable[[Any], T]) -> T | None:
     Raises OSError, and StartError if the checksum is right but the content is not what nsqd writes.
     """
     try:
-        checksum, _, content = read_bytes(path).partition(b"\n")
+        data = read_bytes(path)
     except FileNotFoundError:
         return None
-    if checksum != b"%08x" % extend(0, content):
-        return None
     try:
-        return decode(json.loads(content))
+        return decode_checked(data, decode)
     except BAD_CONTENT as error:
         raise StartError(
             f"the content of {path.absolute()} is not what nsqd writes, although its checksum is right: "
             f"{describe(error)}; move the file out of the data path to start without it"
         ) from error
+
+
+def decode_checked(data: bytes, decode: Callable[[Any], T]) -> T | None:
+    """Return what `decode` makes of the JSON in the content of such a file; None if it is damaged. Raises BAD_CONTENT."""
+    checksum, _, content = data.partition(b"\n")
+    if checksum != b"%08x" % extend(0, content):
+        return None
+    return decode(json.loads(content))
 
 
 def data_path_id(directory: Path) -> str:
