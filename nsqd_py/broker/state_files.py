@@ -323,13 +323,11 @@ def read_checked(path: Path, decode: Callable[[Any], T]) -> T | None:
     Raises OSError, and StartError if the checksum is right but the content is not what nsqd writes.
     """
     try:
-        checksum, _, content = read_bytes(path).partition(b"\n")
+        data = read_bytes(path)
     except FileNotFoundError:
         return None
-    if checksum != b"%08x" % extend(0, content):
-        return None
     try:
-        return decode(json.loads(content))
+        return decode_checked(data, decode)
     except BAD_CONTENT as error:
         raise StartError(
             f"the content of {path.absolute()} is not what nsqd writes, although its checksum is right: "
@@ -342,10 +340,21 @@ def damaged_files(directory: Path) -> list[str]:
     damaged = []
     for name in _CHECKED_FILES:
         with suppress(FileNotFoundError):
-            checksum, _, content = read_bytes(directory / name).partition(b"\n")
-            if checksum != b"%08x" % extend(0, content):
+            if _checked_content(read_bytes(directory / name)) is None:
                 damaged.append(name)
     return damaged
+
+
+def decode_checked(data: bytes, decode: Callable[[Any], T]) -> T | None:
+    """Return what `decode` makes of the JSON in the content of such a file; None if it is damaged. Raises BAD_CONTENT."""
+    content = _checked_content(data)
+    return decode(json.loads(content)) if content is not None else None
+
+
+def _checked_content(data: bytes) -> bytes | None:
+    """Return what follows the checksum; None if that is wrong."""
+    checksum, _, content = data.partition(b"\n")
+    return content if checksum == b"%08x" % extend(0, content) else None
 
 
 def data_path_id(directory: Path) -> str:

@@ -167,6 +167,7 @@ class Feed:
 
     def topic_deleted(self, name: str) -> None:
         self._deleted[name] = None
+        self._are_epochs_new = True  # they say which log was deleted, so that no other copy brings it back
         self._note_change()
 
     def metadata_written(self) -> None:

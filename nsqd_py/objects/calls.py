@@ -88,3 +88,11 @@ class Objects(ReadableObjects, Protocol):
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield the objects below `prefix/` in any order; new ones may be missing."""
         ...
+
+
+def created_by_swap(objects: Objects, name: str, data: bytes) -> Version:
+    """Do what `swap` does without a version: create an object, and return its version. Raises Changed if it is there already."""
+    try:
+        return objects.create(name, data)
+    except Exists as error:
+        raise Changed(str(error)) from None

@@ -25,6 +25,7 @@ from nsqd_py.objects.calls import (
     StoreError,
     StoreRefused,
     Version,
+    created_by_swap,
 )
 from nsqd_py.runtime.private_files import open_file
 
@@ -128,10 +129,7 @@ class CloudObjects(Objects):
         from obstore import exceptions
 
         if version is None:
-            try:
-                return self.create(name, data)
-            except Exists as error:
-                raise Changed(str(error)) from None
+            return created_by_swap(self, name, data)
         with _translated(name, Changed):
             try:
                 return self._put(name, data, version)

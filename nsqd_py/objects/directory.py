@@ -13,7 +13,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nsqd_py.errors import NsqdError
-from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused, Version
+from nsqd_py.objects.calls import (
+    Changed,
+    Exists,
+    Listed,
+    Missing,
+    Objects,
+    StoreError,
+    StoreRefused,
+    Version,
+    created_by_swap,
+)
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, open_directory, open_file, read_bytes
 
 _PIECE_BYTES = 1024 * 1024
@@ -63,10 +73,7 @@ class DirectoryObjects(Objects):
 
     def swap(self, name: str, data: bytes, version: Version) -> Version:
         if version is None:
-            try:
-                return self.create(name, data)
-            except Exists as error:
-                raise Changed(str(error)) from None
+            return created_by_swap(self, name, data)
         path = self._path(name)
         with _translated(name, Changed), _lock_of(self._root):
             try:

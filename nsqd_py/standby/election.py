@@ -173,6 +173,11 @@ class Election:
         """True if the daemon is made, or runs, as the primary."""
         return self._role == _PRIMARY
 
+    @property
+    def is_held(self) -> bool:
+        """True while this nsqd has the lease."""
+        return self._keeper.is_held
+
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of the lease."""
         keeper = self._keeper

@@ -60,6 +60,12 @@ def _held_election(host: Host) -> Election | None:
     return None
 
 
+def has_lost_lease(host: Host) -> bool:
+    """True if a lease had made this nsqd the primary, and has ended: then `LeasePart` ends its service."""
+    election = _held_election(host)
+    return election is not None and not election.is_held
+
+
 class StandbyPart(Part):
     """Makes this nsqd a standby, or a primary with standbys; promotes it, and fences the primary before it."""
 

@@ -46,11 +46,10 @@ from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
 from nsqd_py.store.files import PREFIX_BYTES
-from nsqd_py.store.image import StoreReader
-from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, Head, StoredFile
-from nsqd_py.store.restore import Restoration
+from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, BadObject, Head, StoredFile
+from nsqd_py.store.reading import read_state
+from nsqd_py.store.restore import Incomplete, Restoration
 from nsqd_py.store.rounds import BASE, MARK, ROUND_BYTES, RoundObject, files_frame, piece_frame
-from nsqd_py.store.spill import Spill
 
 # In the work directory: what the nsqd has sent, and the store that is made of it.
 _COPY, _STORE = "copy", "store"
@@ -400,13 +399,23 @@ def _write_files(options: NsqdOptions, source: str, target: Path) -> int:
                 f"it is a backup of nsqd-py {_LAST_OF_LISTS} or an earlier version, which restores it"
             )
     objects = _objects_of(options, source)
-    reader = StoreReader(objects, spill=Spill(target))
-    reader.refresh()
-    image = reader.image
+    damage: list[BadObject] = []
+    image = read_state(objects, damage.append, target).image
+    if damage and not image.base:
+        raise damage[0]
     if not image.mark:
         raise BadBackup("it is not complete: its base has no end")
     image.small.pop(EPOCHS_FILE, None)
-    return Restoration(target, objects, _go_on, Log(level=FATAL)).run(image, is_complete=True)
+    restoration = Restoration(target, objects, _go_on, Log(level=FATAL))
+    try:
+        count = restoration.run(image, is_complete=True)
+    except Incomplete as error:
+        first = damage[0] if damage else next(iter(restoration.failed.values()))
+        raise BadBackup(f"it is damaged ({first}), and {error}") from error
+    restoration.end()
+    for each in damage:
+        complain(f"nsqd-py: {each}; nothing that it had is missing")
+    return count
 
 
 def _go_on() -> None:

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -30,7 +30,7 @@ from typing import Any
 from nsqd_py.broker.state_files import STORE_FILE, data_path_id, read_checked, write_checked
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
-from nsqd_py.store.image import OnDamage, StoreImage, read_head, read_rounds, take_round
+from nsqd_py.store.image import OnDamage, StoreImage, read_head
 from nsqd_py.store.layout import (
     FILES,
     HEAD_NAME,
@@ -45,24 +45,13 @@ from nsqd_py.store.layout import (
     probe_name,
     round_name,
 )
-from nsqd_py.store.rounds import (
-    BASE,
-    HEADER_BYTES,
-    MARK,
-    TAKEOVER,
-    TAKEOVER_BYTES,
-    RoundObject,
-    begins_base,
-    decode,
-)
-from nsqd_py.store.spill import Spill
+from nsqd_py.store.reading import StateReader, is_base
+from nsqd_py.store.rounds import BASE, MARK, TAKEOVER, TAKEOVER_BYTES, RoundObject, decode
 
 # In the data path: the claims that this nsqd has made.
 CLAIMS_FILE = STORE_FILE
 # Readers of the bucket may go on for this long with what has left the state.
 KEEP_NS = 3600 * 1_000_000_000
-# No store loses that many rounds in a row, and keeps those behind them.
-_FAR = 100_000
 # A damaged head may have been moved further than the rounds say.
 _SKIPPED_EPOCHS = 1000
 
@@ -238,24 +227,17 @@ class _Rounds:
     def newest_base(self, newest: RoundObject) -> int:
         """Return the number of the last round up to `newest` that begins a base; 0 if there is none."""
         below = [number for number in self._numbers if number <= newest.number]
-        return next((number for number in reversed(below) if _is_base(self._objects, number)), 0)
+        return next((number for number in reversed(below) if is_base(self._objects, number)), 0)
 
     def is_backup(self, newest: RoundObject) -> bool:
         """True if the store was written at once: others begin with a takeover."""
-        return newest.epoch == 1 and _is_base(self._objects, 1)
+        return newest.epoch == 1 and is_base(self._objects, 1)
 
     def _round(self, number: int) -> RoundObject | None:
         with suppress(Missing, BadObject):
             data, _ = self._objects.get(round_name(number))
             return decode(number, data)
         return None
-
-
-def _is_base(objects: Objects, number: int) -> bool:
-    try:
-        return begins_base(objects.get_range(round_name(number), 0, HEADER_BYTES))
-    except Missing:
-        return False
 
 
 def _try_conditions(objects: Objects, writer: str) -> None:
@@ -299,120 +281,39 @@ def _claim_head(
             return head, objects.swap(HEAD_NAME, head.encode(), version)
 
 
-@dataclass(slots=True)
-class _Takeover:
-    """Reads the state that a claim has found, and ends the epoch before."""
+class _Takeover(StateReader):
+    """Reads the state that a claim has found, and ends the epoch before. Methods raise as `claim` does."""
 
-    objects: Objects
-    head: Head
-    on_damage: OnDamage | None
-    directory: Path
-    reported: set[str] = field(default_factory=set)
-    image: StoreImage = field(init=False)
+    def __init__(self, objects: Objects, head: Head, on_damage: OnDamage | None, directory: Path) -> None:
+        super().__init__(objects, head, partial(_check_head, objects, head.writer), on_damage, directory)
 
     def run(self) -> StoreImage:
-        """Return the state up to the takeover. Raises as `claim` does."""
-        self._read_from(max(1, self.head.base))
-        if self.head.base and not self.image.base:
-            self._fall_back()
+        """Return the state up to the takeover."""
+        self.read()
         while not self._create():
-            self._read_all()
+            self.read_on()
         return self.image
 
-    def _read_from(self, number: int) -> None:
-        self.image = StoreImage(number, Spill(self.directory))
-        self._read_all()
-
-    def _fall_back(self) -> None:
-        """Read from the last base that is complete, since the one of the head is damaged: its rounds stay for an hour."""
-        latest = self.image
-        for number in reversed([number for number in self._listed() if number < self.head.base]):
-            if _is_base(self.objects, number):
-                self._read_from(number)
-                if self.image.base:
-                    return
-        self.image = latest
-
-    def _listed(self) -> list[int]:
-        """Return the numbers in the list of rounds, which may lag, in order."""
-        return sorted(parse_round_name(listed.name) or 0 for listed in self.objects.list(ROUNDS))
-
-    def _read_all(self) -> None:
-        """Read all rounds, also those behind others that are missing."""
-        while True:
-            listed = self._listed()
-            self._read()
-            number = self.image.next_number
-            later = next((each for each in listed if each >= number), None)
-            if later is None and number > self.head.base:
-                return
-            self._miss(self.head.base + 1 if later is None else later)
-
-    def _read(self) -> None:
-        """Read up to the first number that is free. Raises Superseded if a later writer has been there."""
-        for number, data in read_rounds(self.objects, self.image.next_number):
-            if self.on_damage is None:
-                take_round(self.image, number, data, None)
-            else:
-                take_round(self.image, number, data, partial(self._put_aside, number, data))
-
-        if self.image.epoch > self.head.epoch:
-            _check_head(self.objects, self.head.writer)
-            raise BadObject(
-                f"{ROUNDS}/ has rounds of the epoch {self.image.epoch}, which {HEAD_NAME} does not know"
-            )
-
-    def _put_aside(self, number: int, data: bytes, error: BadObject) -> None:
+    def _note_damaged(self, number: int, data: bytes, error: BadObject) -> None:
+        """Copy a damaged round aside."""
         with suppress(Exists):
-            self.objects.create(aside_name(round_name(number), self.head.writer), data)
-        self._report(f"{error}; set aside")
+            self._objects.create(aside_name(round_name(number), self._head.writer), data)
+        self.report(f"{error}; set aside")
 
-    def _report(self, text: str) -> None:
-        """Report damage once. Raises BadObject if the caller accepts none."""
-        error = BadObject(text)
-        if self.on_damage is None:
-            raise error
-        if text not in self.reported:
-            self.reported.add(text)
-            self.on_damage(error)
-
-    def _miss(self, later: int) -> None:
-        """Leave out the rounds before `later`, which were there. Raises BadObject if the caller accepts no damage."""
-        _check_head(self.objects, self.head.writer)  # else a later owner has deleted them
-        number = self.image.next_number
-        if later == number:
-            raise StoreError(f"{round_name(number)} is in the list of rounds, but cannot be read")
-        if later - number > _FAR and self._is_foreign(later):
-            return
-        text = f"{round_name(number)} is missing: it was deleted or lost"
-        if later - number > 1:
-            text = f"{round_name(number)} to {round_name(later - 1)} are missing: they were deleted or lost"
-        self._report(text)
-        self.image.skip(later)
-
-    def _is_foreign(self, number: int) -> bool:
-        """True if an object far behind all rounds is none; it is moved aside, since nsqd comes to its number once."""
-        try:
-            data, _ = self.objects.get(round_name(number))
-        except Missing:
-            return False
-        try:
-            decode(number, data)
-        except BadObject as error:
-            self._put_aside(number, data, error)
-            self.objects.delete([round_name(number)])
-            return True
-        return False
+    def _note_foreign(self, number: int, data: bytes, error: BadObject) -> None:
+        """Move an object aside that is no round, since nsqd comes to its number once."""
+        super()._note_foreign(number, data, error)
+        self._objects.delete([round_name(number)])
 
     def _create(self) -> bool:
         """Create the takeover at the first free number. Return False if that is not free any more."""
-        head = self.head
+        head = self._head
         taken = RoundObject(self.image.next_number, head.epoch, head.writer, time.time_ns(), TAKEOVER)
-        is_mine = _is_created(self.objects, taken.name, taken.encode())
+        is_mine = _is_created(self._objects, taken.name, taken.encode())
         if is_mine:
             self.image.apply(taken)
         else:  # a late round of the writer before, or the takeover of a later one
-            _check_head(self.objects, head.writer)
+            _check_head(self._objects, head.writer)
         return is_mine
 
 

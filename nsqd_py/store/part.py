@@ -7,9 +7,10 @@ and another nsqd may have taken over. While it serves, a store that is away cost
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import gevent
@@ -24,14 +25,15 @@ from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.runtime.process import share_arenas
-from nsqd_py.runtime.threads import in_thread
+from nsqd_py.runtime.threads import in_thread, in_thread_with_progress
 from nsqd_py.server.docking import Host, Part
 from nsqd_py.settings.durations import MILLISECOND_NS
-from nsqd_py.standby.copies.data_path import own_member
+from nsqd_py.standby.copies.data_path import own_member, read_state
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.history import StoreHistory
 from nsqd_py.store.layout import BadObject, Head
-from nsqd_py.store.ownership import CLAIMS_FILE, Claims, Owner, Superseded, claim
+from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
+from nsqd_py.store.permission import Permission
 from nsqd_py.store.repairing import StoreCopy
 from nsqd_py.store.requests import CountedObjects
 from nsqd_py.store.restore import Incomplete, Restoration, catch_up
@@ -210,6 +212,8 @@ class StorePart(Part):
         self._files: StoredFiles | None = None
         self._history: StoreHistory | None = None
         self._is_other_node = False  # the state was another node's
+        self._is_copy = False  # the data path is that of a standby, which is promoted at this start
+        self._restoration: Restoration | None = None
         self._damaged_objects = 0
         self._damage = ""  # the first of them
 
@@ -223,29 +227,41 @@ class StorePart(Part):
         except (ValueError, StoreRefused) as error:
             raise StartError(f"--store={options.store} cannot be used: {error}") from error
         self._objects = objects
-        restoration = Restoration(self._directory, objects, self.host.on_progress, self._log)
+        self._is_copy = read_state(self._directory) is not None
+        in_thread_with_progress(partial(self._get_state, objects), self.host.on_progress)
+
+    def _get_state(self, objects: CountedObjects, on_progress: Callable[[], None]) -> None:
+        """Claim the store, and get from it what is missing here; runs in a thread. Raises StartError and OSError."""
+        options = self._options
+        restoration = self._restoration = Restoration(self._directory, objects, on_progress, self._log)
         was_restored = (self._directory / BACKUP_FILE).exists()  # although not completely
-        is_restored = restoration.is_due(options.restore_from)
+        may_be_copy = self._is_copy or bool(options.lease)
+        is_restored = restoration.is_due(options.restore_from, is_copy=may_be_copy)
         self._is_other_node = was_restored or is_restored
         claims = Claims(self._directory)
+        permission = Permission(objects, claims, options.store, is_restored, may_be_copy, self._log)
 
         def check(head: Head | None) -> None:
-            is_other = head is not None and not claims.is_mine(head)
-            self._is_other_node |= is_other  # a claim that is repeated finds its own head
-            self._check_head(head, claims, is_restored=is_restored)
+            permission.check(head)
+            self._is_other_node |= permission.is_other  # a claim that is repeated finds its own head
 
-        owner = self._owner = self._claim(objects, claims, check, is_restored=is_restored)
+        owner = self._owner = self._claim(objects, claims, check, on_progress, is_restored=is_restored)
         image = owner.image
         assert image is not None
         self._log.info("STORE: %r is this nsqd's, in the epoch %d", objects, owner.epoch)
+        is_copy = self._is_copy or permission.is_other
         try:
             if is_restored:
                 restoration.run(image)
             else:
-                catch_up(restoration, image, is_same_boot=self._is_same_boot())
+                catch_up(restoration, image, is_last=not is_copy and self._is_same_boot(), is_copy=is_copy)
         except Incomplete as error:
             damage = self._damage or next(iter(restoration.failed.values()))
-            raise StartError(f"the store {objects!r} is damaged ({damage}), and {error}") from error
+            raise StartError(
+                f"the store {objects!r} is damaged ({damage}), and {error}. What is left is in "
+                f"{self._directory.absolute()}: start nsqd without --restore-from to serve that; until then, nothing in the "
+                "store is replaced"
+            ) from error
         except (BadObject, Missing, StoreError, StoreRefused) as error:
             raise StartError(
                 f"cannot get from the store {objects!r} what is missing here: {error}"
@@ -258,13 +274,21 @@ class StorePart(Part):
         self._history = StoreHistory(objects, self._files, options)
         self._broker.logs.use_store(self._history)
 
-    def _claim(self, objects: Objects, claims: Claims, check: Any, *, is_restored: bool) -> Owner:
+    def _claim(
+        self,
+        objects: Objects,
+        claims: Claims,
+        check: Callable[[Head | None], None],
+        on_progress: Callable[[], None],
+        *,
+        is_restored: bool,
+    ) -> Owner:
         """Claim the store; wait for it for a minute. Raises StartError."""
         ends_s = monotonic() + _PATIENCE_S
         node = own_member(self._directory, self._options).address
         reported = ""
+        self.host.notifier.status(f"claiming the store {objects!r}")
         while True:
-            self.host.notifier.status(f"claiming the store {objects!r}")
             try:
                 return claim(objects, node, claims, check, self._note_damage, is_restoring=is_restored)
             except StoreError as error:
@@ -275,36 +299,8 @@ class StorePart(Part):
                     reported = str(error)
             except (StoreRefused, Superseded, BadObject) as error:
                 raise StartError(f"the store {objects!r} cannot be claimed: {error}") from error
-            self.host.on_progress()
-            gevent.sleep(_PAUSE_S)
-
-    def _check_head(self, head: Head | None, claims: Claims, *, is_restored: bool) -> None:
-        """Raise StartError if this nsqd must not claim the store."""
-        if head is None:
-            if is_restored:
-                raise StartError(f"there is nothing to restore in the store {self._objects!r}")
-            return
-        if head.is_backup:
-            store = self._options.store
-            raise StartError(
-                f"the store {self._objects!r} is a backup of {head.node}, which stays as it is: restore it into an empty "
-                f"--data-path with --restore-from={store}, without --store; then start nsqd there with another --store"
-            )
-        if claims.is_mine(head) or is_restored or self._options.lease:
-            return
-        if not claims.store and any(self._directory.glob("*.log")):
-            found = "damaged" if (self._directory / CLAIMS_FILE).exists() else "missing"
-            raise StartError(
-                f"{CLAIMS_FILE} is {found} in {self._directory.absolute()}, so that nsqd cannot know whether the store "
-                f"{self._objects!r}, of {head.node} (epoch {head.epoch}), has these messages: move the data path aside, and "
-                f"restore into an empty one with --restore-from={self._options.store}; nothing was changed. docs/store.md says "
-                "how to look for messages that only the old one has"
-            )
-        raise StartError(
-            f"the store {self._objects!r} has the messages of {head.node} (epoch {head.epoch}), not those of "
-            f"{self._directory.absolute()}: choose another --store, or restore them into an empty --data-path with "
-            f"--restore-from={self._options.store}"
-        )
+            on_progress()
+            sleep(_PAUSE_S)
 
     def _note_damage(self, error: BadObject) -> None:
         self._damage = self._damage or str(error)
@@ -312,7 +308,10 @@ class StorePart(Part):
         self._log.error("STORE: %s", error)
 
     def _is_same_boot(self) -> bool:
-        """True if the machine was not rebooted since the last nsqd on this data path: then it has lost nothing."""
+        """True if the machine was not rebooted since: then nsqd.dat is what the last nsqd on this data path has written last.
+
+        Other files may be damaged or missing nevertheless.
+        """
         before = read_clock_file(self._directory)
         return before is not None and before.is_same_boot(read_clocks(0))
 
@@ -321,10 +320,14 @@ class StorePart(Part):
         assert owner is not None
         assert objects is not None
         assert owner.image is not None
-        if self._is_other_node:
+        if self._is_other_node and not (
+            self._is_copy or self._options.lease
+        ):  # else `StandbyPart` has done it
             from nsqd_py.standby.role import promote
 
             promote(broker, self._directory, None)
+        assert self._restoration is not None
+        self._restoration.end()  # not earlier: a start after a crash must know that it was another node's
         assert self._files is not None
         owner.image = None
         broker.logs.keep_epochs()  # so that the next start knows a topic that was made again
@@ -346,12 +349,25 @@ class StorePart(Part):
             self._addition.scrub.start()
 
     def _superseded(self, error: NsqdError) -> None:
-        """End at once: another nsqd serves these messages."""
-        self._log.error("STORE: %s; this nsqd ends", error)
+        """End serving at once: another nsqd serves these messages. With a lease, this one follows it."""
+        follows = self._has_lost_lease()
+        if follows:
+            self._log.warning("STORE: %s", error)
+        else:
+            self._log.error("STORE: %s; this nsqd ends", error)
         self.host.cut_off("another nsqd has taken over the store")
         if self._addition is not None:
             self._addition.refuse_all(str(error))
-        self.host.fail()
+        if not follows:
+            self.host.fail()
+
+    def _has_lost_lease(self) -> bool:
+        """True if another nsqd of the group has the lease, and so the store."""
+        if not self._options.lease:
+            return False
+        from nsqd_py.standby.part import has_lost_lease
+
+        return has_lost_lease(self.host)
 
     # ---- the end
 

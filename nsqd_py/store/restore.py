@@ -72,14 +72,16 @@ class Restoration:
     failed: dict[str, str] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
-    def is_due(self, restore_from: str) -> bool:
-        """True if the data path is empty, and must be restored. Raises StartError and OSError."""
+    def is_due(self, restore_from: str, *, is_copy: bool = False) -> bool:
+        """True if the data path is empty, and must be restored. Raises StartError and OSError.
+
+        is_copy  it may be another nsqd's, which had the store
+        """
         names = set(os.listdir(self.directory))
         if BACKUP_FILE in names:
             missing = read_checked(self.directory / BACKUP_FILE, lambda fields: str(fields["missing"]))
             if missing and not restore_from:  # the operator has read it
                 self.log.error("STORE: nsqd serves without what the store has lost: %s", missing)
-                (self.directory / BACKUP_FILE).unlink()
                 return False
             if not restore_from:
                 raise StartError(
@@ -89,7 +91,7 @@ class Restoration:
             return True
         if not restore_from or names <= _OF_EMPTY:
             return bool(restore_from)
-        if CLAIMS_FILE in names:
+        if CLAIMS_FILE in names or is_copy:
             return False
         raise StartError(
             f"{self.directory.absolute()} is not empty, and was in no store: choose an empty --data-path for --restore-from"
@@ -98,7 +100,7 @@ class Restoration:
     def run(self, image: StoreImage, *, is_complete: bool = False) -> int:
         """Write all files that are needed, and return their number; with `is_complete`, all that there are.
 
-        Raises OSError, BadObject, Incomplete and the errors of `Objects`.
+        The data path counts as restored after `end`. Raises OSError, BadObject, Incomplete and the errors of `Objects`.
         """
         write_checked(self.directory / BACKUP_FILE, {"missing": ""})
         self._remove_partial()
@@ -113,17 +115,16 @@ class Restoration:
             missing = missing_in(self.directory, image, self.failed)
         if missing:
             write_checked(self.directory / BACKUP_FILE, {"missing": missing})
-        else:
-            (self.directory / BACKUP_FILE).unlink()
-        sync_directory(self.directory)
         size_bytes = sum(source.size_bytes for source in sources)
         self.log.info("STORE: restored %d log files, %d bytes", len(sources), size_bytes)
         if missing:
-            raise Incomplete(
-                f"messages are missing in it: {missing}. What is left is in {self.directory.absolute()}: start nsqd without "
-                "--restore-from to serve that; until then, nothing in the store is replaced"
-            )
+            raise Incomplete(f"messages are missing in it: {missing}")
         return len(image.small) + len(sources)
+
+    def end(self) -> None:
+        """Note durably that the data path is restored. Raises OSError."""
+        (self.directory / BACKUP_FILE).unlink(missing_ok=True)
+        sync_directory(self.directory)
 
     def _remove_partial(self) -> None:
         for name in os.listdir(self.directory):
@@ -330,11 +331,12 @@ def _missing_in_topic(
 # ---- a data path that has lost its end
 
 
-def catch_up(restoration: Restoration, image: StoreImage, *, is_same_boot: bool) -> None:
-    """Write into a data path what the store has and it lacks, after a power cut or a fault of the disk.
+def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_copy: bool = False) -> None:
+    """Write into a data path what the store has and it lacks, after a power cut, a fault of the disk, or a takeover.
 
-    is_same_boot  the machine was not rebooted since: topics that neither have files nor are in nsqd.dat were deleted, and so
-                  were channels without a journal
+    is_last  the data path has the last nsqd.dat that was written: channels that it does not name were deleted, and so were
+             topics of which the store has no messages. The deletion of others is in nsqd.epochs
+    is_copy  the data path is the copy of another nsqd's, which may be behind: where it lacks messages, it lacks positions too
 
     Raises as `Restoration.run` does.
     """
@@ -352,8 +354,9 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_same_boot: bool)
             )
             image.files.pop(topic, None)
         elif topic in present:
-            _CatchUp(restoration, image, topic).run(is_same_boot=is_same_boot)
-        elif not is_same_boot or known is None or topic in known:
+            channels = known.get(topic, set()) if is_last and known is not None else None
+            _CatchUp(restoration, image, topic).run(channels, is_copy=is_copy)
+        elif not is_last or known is None or topic in known or _has_messages(image, topic):
             restoration.log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
             _write_journals(restoration, image, topic)
             restoration.fetch(restoration.needed(image, topic))
@@ -374,19 +377,28 @@ def _restore_metadata(restoration: Restoration, image: StoreImage) -> None:
     restoration.write_small(METADATA_FILE, image.small[METADATA_FILE])
 
 
-def _topics_of(directory: Path) -> set[str] | None:
-    """Return the topics of a data path, which a deletion leaves last; None if they are not known."""
+def _topics_of(directory: Path) -> dict[str, set[str]] | None:
+    """Return the topics of a data path, and their channels; None if they are not known."""
     if not (directory / METADATA_FILE).exists():
         return None
     try:
-        return {entry.name for entry in read_metadata(directory / METADATA_FILE)}
+        return {entry.name: set(entry.channels) for entry in read_metadata(directory / METADATA_FILE)}
     except BadMetadata:
         return None
 
 
-def _write_journals(restoration: Restoration, image: StoreImage, topic: str) -> None:
+def _has_messages(image: StoreImage, topic: str) -> bool:
+    return any(source.size_bytes > FILE_HEADER_BYTES for source in image.log_files(topic))
+
+
+def _write_journals(
+    restoration: Restoration, image: StoreImage, topic: str, channels: Container[str] | None = None
+) -> None:
+    """Write the journals of a topic that are missing; with `channels`, only those of these channels."""
     for name in _journals_of(image, topic):
-        if not (restoration.directory / name).exists():
+        channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")[2]
+        is_needed = channels is None or channel in channels
+        if is_needed and not (restoration.directory / name).exists():
             restoration.write_small(name, image.small[name])
 
 
@@ -400,11 +412,16 @@ class _CatchUp:
         self._topic = topic
         logs = [name for name in os.listdir(self._directory) if parse_log_file_name(name) is not None]
         self._local = sorted(name for name in logs if topic_of(name) == topic)
+        self._is_behind = False
 
-    def run(self, *, is_same_boot: bool) -> None:
+    def run(self, channels: Container[str] | None, *, is_copy: bool) -> None:
+        """Write what is missing.
+
+        channels  those that were not deleted; None if that is not known, since the data path is not the last one
+        """
         sources = self._image.log_files(self._topic)
-        if not is_same_boot:
-            _write_journals(self._restoration, self._image, self._topic)
+        _write_journals(self._restoration, self._image, self._topic, channels)
+        if channels is None:
             self._set_aside_other_end(sources)
         for source in sources:
             if source.name in self._local:
@@ -416,11 +433,19 @@ class _CatchUp:
             if source.name not in self._local and self._is_lost(source, last)
         ]
         if lost:
+            self._is_behind |= lost[-1].name > last
             self._restoration.fetch(lost)
             names = ", ".join(source.name for source in lost if (self._directory / source.name).exists())
             self._restoration.log.warning(
                 "STORE: files that were missing here came back from the store: %s", names
             )
+        if is_copy and self._is_behind and not self._image.is_broken:
+            self._replace_journals()
+
+    def _replace_journals(self) -> None:
+        """Write the positions that the store has, which are newer too. They are of messages that are here now."""
+        for name in _journals_of(self._image, self._topic):
+            self._restoration.write_small(name, self._image.small[name])
 
     def _is_lost(self, source: LogSource, last: str) -> bool:
         """True if nsqd has lost this file: it is behind its last one, or unfinished here, and no other one has it."""
@@ -476,6 +501,7 @@ class _CatchUp:
         if self._is_other(source, size_bytes, lost, holes):
             self._use_local(source)
         elif lost:
+            self._is_behind |= source.name == self._local[-1] and lost[-1][1] == source.size_bytes
             self._restoration.repair(source, lost)
             self._restoration.log.warning(
                 "STORE: %s: %d bytes that were missing or damaged here came back from the store",

@@ -9,13 +9,15 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE, read_epochs
+from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE, METADATA_FILE, read_epochs
 from nsqd_py.store.ownership import CLAIMS_FILE
 from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import Bucket, MotoServer, moto
+from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.harm import flip
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import consume_all
@@ -32,6 +34,12 @@ Machine = Callable[..., NsqdProcess]
 
 class StoreNsqd(NsqdProcess):
     """obstore has threads, so that it must not be forked."""
+
+    is_executed = True
+
+
+class FaultyStoreNsqd(FaultyNsqd):
+    """The same, on a disk that fails."""
 
     is_executed = True
 
@@ -164,21 +172,42 @@ def test_the_store_of_another_nsqd_is_refused(machine, store):
     assert nsqd.is_healthy()
 
 
+def forget_store(data_path: Path, found: str) -> None:
+    claims = data_path / CLAIMS_FILE
+    claims.unlink()
+    if found == "damaged":
+        claims.write_bytes(b"garbage")
+
+
 @pytest.mark.parametrize("found", ["missing", "damaged"])
-def test_a_data_path_that_does_not_know_its_store_is_told_so(machine, store, tmp_path, found):
+def test_a_data_path_that_has_forgotten_its_store_goes_on(machine, store, found):
     nsqd = machine("a", ACKS).start()
     nsqd.create("t", "c")
     nsqd.pub("t", b"1")
     nsqd.kill()
-    claims = nsqd.data_path / CLAIMS_FILE
-    claims.unlink()
-    if found == "damaged":
-        claims.write_bytes(b"garbage")
-    head = (tmp_path / "store/head.json").read_bytes()
-    assert f"nsqd.store is {found} in {nsqd.data_path}" in nsqd.fails_to_start()
-    assert (tmp_path / "store/head.json").read_bytes() == head
+    forget_store(nsqd.data_path, found)
+    nsqd.start()
+    assert f"WARNING: STORE: nsqd.store is {found} in " in nsqd.log_text()
+    nsqd.pub("t", b"2")
+    lose(nsqd)
     again = machine("b", f"--restore-from={store}").start()
-    assert consume_all(again, "t", "c") == [b"1"]
+    assert sorted(consume_all(again, "t", "c")) == [b"1", b"2"]
+
+
+def test_a_data_path_that_has_forgotten_a_store_which_was_restored_is_told_so(machine, store, tmp_path):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    nsqd.kill()
+    again = machine("b", ACKS, f"--restore-from={store}").start()
+    again.pub("t", b"2")
+    head = (tmp_path / "store/head.json").read_bytes()
+    forget_store(nsqd.data_path, "damaged")
+    error = nsqd.fails_to_start()
+    assert f"nsqd.store is damaged in {nsqd.data_path}, and another nsqd" in error
+    assert f"--restore-from={store}" in error
+    assert (tmp_path / "store/head.json").read_bytes() == head
+    assert sorted(consume_all(again, "t", "c")) == [b"1", b"2"]
 
 
 def test_an_nsqd_whose_store_was_taken_over_does_not_start_again(machine, store):
@@ -231,6 +260,30 @@ def test_a_restoration_that_was_interrupted_begins_again(machine, store):
     assert "was not restored completely" in StoreNsqd(again.data_path, f"--store={store}").fails_to_start()
     again.start()
     assert consume_all(again, "t", "c") == [b"1"]
+
+
+def test_a_crash_before_the_new_epoch_does_not_hide_the_restoration(machine, store):
+    """nsqd ends when everything is restored, while it loads that: the next start begins a new epoch."""
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    lose(nsqd)
+    again = FaultyStoreNsqd(
+        nsqd.data_path.with_name("b"), f"--store={store}", ACKS, f"--restore-from={store}"
+    )
+    try:
+        again.set_rules({"call": "open", "path": "t:c.cursor", "error": "EIO"})
+        again.data_path.mkdir()
+        assert "restored 1 log files" in again.fails_to_start(0)  # of its wrapper
+        again.set_rules()
+        again.start()
+        saved = read_epochs(again.data_path)
+        assert saved is not None
+        assert saved.node
+        assert not (again.data_path / BACKUP_FILE).exists()
+        assert consume_all(again, "t", "c") == [b"1"]
+    finally:
+        again.destroy()
 
 
 def test_a_damaged_round_is_named_and_set_aside(machine, store, tmp_path):
@@ -464,8 +517,23 @@ def remove_all_but_claims(data_path: Path) -> None:
             path.unlink()
 
 
+def remove_topic_and_its_name(data_path: Path) -> None:
+    """As if nsqd had begun without the topic before, and without --store."""
+    remove_topic(data_path)
+    write_metadata(data_path, [])
+
+
 @pytest.mark.parametrize(
-    "harm", [cut_last, zero_last, flip_last, flip_second, remove_topic, remove_all_but_claims]
+    "harm",
+    [
+        cut_last,
+        zero_last,
+        flip_last,
+        flip_second,
+        remove_topic,
+        remove_all_but_claims,
+        remove_topic_and_its_name,
+    ],
 )
 def test_what_a_disk_lost_without_a_reboot_comes_back_from_the_store(machine, store, harm):
     """And it stays in the store: another machine gets all of it."""
@@ -482,6 +550,26 @@ def test_what_a_disk_lost_without_a_reboot_comes_back_from_the_store(machine, st
     lose(nsqd)
     again = machine("b", f"--restore-from={store}").start()
     assert sorted(consume_all(again, "t", "c")) == sorted([*bodies, b"new"])
+
+
+def test_a_journal_that_was_removed_comes_back(machine, store):
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c", "deleted")
+    nsqd.pub("t", b"1", b"2")
+    with nsqd.consumer("t", "c", 1) as client:
+        client.fin(client.message())
+    wait_until_stored(nsqd)
+    nsqd.kill()
+    for name in ("c", "deleted"):
+        (nsqd.data_path / f"t:{name}.cursor").unlink()
+    write_metadata(nsqd.data_path, [{"name": "t", "channels": [{"name": "c"}]}])
+    nsqd.start()
+    assert list(nsqd.topic_stats("t")["channels"][0]["channel_name"]) == ["c"]
+    assert consume_all(nsqd, "t", "c") == [b"2"]
+
+
+def write_metadata(data_path: Path, topics: list[dict[str, Any]]) -> None:
+    (data_path / METADATA_FILE).write_text(json.dumps({"topics": topics}))
 
 
 def test_what_was_published_without_the_store_is_not_mixed_with_what_the_store_has(machine, store, tmp_path):

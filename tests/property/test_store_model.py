@@ -335,7 +335,7 @@ def _collects_below_a_base_that_the_head_does_not_name(self: Owner) -> int:
 
 def _reads_an_older_epoch_on(self: Any) -> None:
     """A claim goes on although a later one has been there."""
-    for number, data in image_module.read_rounds(self.objects, self.image.next_number):
+    for number, data in image_module.read_rounds(self._objects, self.image.next_number):
         image_module.take_round(self.image, number, data, None)
 
 
@@ -354,7 +354,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
     "what has no answer counts": (ownership, "_is_created", _counts_what_has_no_answer),
     "a claim without a takeover": (ownership._Takeover, "_create", _takes_over_without_an_object),
     "late rounds are left out": (ownership._Takeover, "_create", _skips_late_rounds),
-    "a stale claim goes on": (ownership._Takeover, "_read", _reads_an_older_epoch_on),
+    "a stale claim goes on": (ownership._Takeover, "_read_to_gap", _reads_an_older_epoch_on),
     "a claim does not read the head again": (Owner, "check", lambda self: None),
     "takeovers are deleted": (ownership, "TAKEOVER_BYTES", 0),
     "the head names a base that has begun": (Owner, "settle", _head_names_a_base_that_has_begun),

@@ -95,6 +95,23 @@ def power_cut_both(scene: Scene) -> None:
     scene.primary.cut_power(scene.chance)
 
 
+@the_other_takes_over
+def destroyed(scene: Scene) -> None:
+    """The primary is gone with its disk."""
+    scene.primary.kill()
+    scene.primary.wipe_disk()
+
+
+def destroyed_alone(scene: Scene) -> float:
+    """The standby does not hear the primary for a while; then the primary is gone with its disk.
+
+    What was acknowledged in the meantime without a standby, only a store has.
+    """
+    scene.silence(scene.primary.host, scene.standby.host)
+    scene.rest(2 * _REFUSED_AFTER_S)
+    return destroyed(scene)
+
+
 # ---- the store
 
 
@@ -236,6 +253,8 @@ FAULTS: dict[str, Callable[[Scene], float | None]] = {
         kill_both,
         power_cut,
         power_cut_both,
+        destroyed,
+        destroyed_alone,
         store_frozen,
         store_killed,
         key_deleted,

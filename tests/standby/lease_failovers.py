@@ -1,7 +1,7 @@
 """Failovers by a lease, under mixed load: `python -m tests.standby.lease_failovers --count 200`.
 
-Two nsqds share a lease of etcd, or with `--lease=s3` one in a bucket, of whose requests some may meet a fault; see
-tests/standby/hosts.py, and tests/standby/faults.py for what happens to them. It
+Two nsqds share a lease of etcd, or with `--lease=s3` one in a bucket, of whose requests some may meet a fault, and with
+`--store-acks` a store of their messages; see tests/standby/hosts.py, and tests/standby/faults.py for what happens to them. It
 fails if a message that was acknowledged does not arrive, if two nsqds serve in the same epoch, or if one serves after a
 newer one has begun. Root and network namespaces are required.
 """
@@ -25,7 +25,7 @@ import click
 
 from tests.standby.faults import FAULTS, FREEZES, STAYS, Scene
 from tests.standby.hosts import DEADLINE_S, Hosts
-from tests.standby.lease_worlds import BucketWorld, EtcdWorld, LeaseWorld
+from tests.standby.lease_worlds import BucketWorld, EtcdWorld, LeaseWorld, StoreWorld
 from tests.support.ledger import Finding, Kind, Verdict, judge
 from tests.support.ledger.serving import Late, Serving
 from tests.support.network import Host
@@ -52,12 +52,14 @@ class Report:
     """What happened, and what clients saw; `verdict` and `alone` are there at the end.
 
     alone  what was acknowledged without a standby, and may be lost
+    two_writers  rounds of an epoch of the store that has two writers
     """
 
     serving: Serving
     happened: list[Happened] = field(default_factory=list)
     verdict: Verdict | None = None
     alone: set[str] = field(default_factory=set)
+    two_writers: list[str] = field(default_factory=list)
 
     @property
     def failovers(self) -> int:
@@ -79,6 +81,7 @@ class Report:
         found = [
             f"epoch {epoch}: {sorted(first.nsqd for first in firsts)} served" for epoch, firsts in shared
         ]
+        found += self.two_writers
         found += [f"{fault}: {late}" for fault, late in self.late() if _is_wrong(fault, late)]
         if self.verdict is not None:
             found += [
@@ -184,6 +187,8 @@ def run(
         # Which late deliveries are wrong depends on the fault: `violations` judges them.
         report.verdict = judge(hosts.history, without=("late", "shared"))
         report.alone = answered_alone([nsqd.log_path for nsqd in hosts.nsqds], report.verdict)
+        if isinstance(hosts.world, StoreWorld):
+            report.two_writers = hosts.world.two_writers()
         return report
     finally:
         hosts.end()
@@ -243,6 +248,12 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
     "--directory", type=click.Path(path_type=Path), help="Keep data and logs here.  [default: removed]"
 )
 @click.option("--sync-every", default=1, show_default=True, help="--sync-every of both nsqds.")
+@click.option("--standby-acks", default=1, show_default=True, help="--standby-acks of both nsqds.")
+@click.option(
+    "--store-acks",
+    type=click.IntRange(0, 1),
+    help="Both nsqds have a store in a bucket, with this --store-acks.  [default: no store]",
+)
 @click.option("--on-timeout", default="refuse", help="--standby-on-timeout of both nsqds: refuse or alone.")
 def main(
     count: int,
@@ -254,6 +265,8 @@ def main(
     seed: int | None,
     directory: Path | None,
     sync_every: int,
+    standby_acks: int,
+    store_acks: int | None,
     on_timeout: str,
 ) -> None:
     """Let two nsqds take over from each other under load, and report what clients saw."""
@@ -268,6 +281,8 @@ def main(
     make_world: Callable[[Path, Host], LeaseWorld] = WORLDS[lease]
     if store_faults:
         make_world = partial(BucketWorld, seed=seed, fault_rate=store_faults)
+    if store_acks is not None:
+        make_world = partial(StoreWorld, make_lease=make_world, acks=store_acks)
     with tempfile.TemporaryDirectory(prefix="failovers-", ignore_cleanup_errors=True) as temporary:
         report = run(
             directory or Path(temporary),
@@ -277,6 +292,7 @@ def main(
             seed,
             say,
             f"--sync-every={sync_every}",
+            f"--standby-acks={standby_acks}",
             f"--standby-on-timeout={on_timeout}",
             minutes=minutes,
             make_world=make_world,

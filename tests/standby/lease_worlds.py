@@ -1,25 +1,32 @@
-"""Where the lease of `Hosts` is, and what may happen to it: `EtcdWorld`, and `BucketWorld` with a proxy of faults in front."""
+"""Where the lease of `Hosts` is, and what may happen to it: `EtcdWorld`, and `BucketWorld` with a proxy of faults in front.
+
+`StoreWorld` has a store of the messages too.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Protocol
 from unittest import mock
 
+from nsqd_py.objects.opening import open_objects
 from tests.support.bucket_faults import FaultProxy
 from tests.support.buckets import MotoServer
 from tests.support.etcd import Etcd
 from tests.support.etcd_operator import EtcdOperator
 from tests.support.network import Host
+from tests.torture.store_losses import two_writers
 
 NAME = "orders"
 _KEY = f"nsqd-py/{NAME}"
 _PREFIX = "group"
 _OBJECT = f"{_PREFIX}/{NAME}.lease"
 _SOMEBODY = "somebody"
+STORE_INTERVAL_S = 0.3
 
 
 class LeaseWorld(Protocol):
@@ -133,3 +140,38 @@ class BucketWorld:
         self.server.process.send_signal(signal.SIGCONT)
         self.proxy.close()
         self.server.close()
+
+
+class StoreWorld:
+    """A lease, and a store in a bucket: that of the lease, if the lease is in one."""
+
+    def __init__(
+        self, directory: Path, host: Host, make_lease: Callable[[Path, Host], LeaseWorld], acks: int
+    ) -> None:
+        self._lease = lease = make_lease(directory, host)
+        self.FOREIGN = lease.FOREIGN
+        self._beside = None if isinstance(lease, BucketWorld) else BucketWorld(directory, host)
+        self._bucket = lease if isinstance(lease, BucketWorld) else self._beside
+        self.url = self._bucket.bucket.url("store")
+        store_flags = [
+            f"--store={self.url}",
+            f"--store-acks={acks}",
+            f"--store-interval={STORE_INTERVAL_S * 1000:.0f}ms",
+            f"--store-endpoint={self._bucket.proxy.endpoint}",
+        ]
+        self.flags = [flag for flag in lease.flags if flag not in store_flags] + store_flags
+        self.freeze = lease.freeze
+        self.take_away = lease.take_away
+        self.repair = lease.repair
+        self.delete_key = lease.delete_key
+        self.overwrite_key = lease.overwrite_key
+
+    def two_writers(self) -> list[str]:
+        """Return the rounds of the store which show that an epoch had two writers, or went on after a later one."""
+        self._bucket.proxy.stop_faults()
+        return two_writers(open_objects(self.url, self._bucket.server.endpoint))
+
+    def end(self) -> None:
+        self._lease.end()
+        if self._beside is not None:
+            self._beside.end()

@@ -10,6 +10,7 @@ import itertools
 import os
 import pickle
 import random
+import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -48,6 +49,14 @@ class TapedNsqd(FaultyNsqd):
 
     def free_disk(self) -> None:
         (self.data_path / BALLAST).unlink(missing_ok=True)
+
+    def wipe_disk(self) -> None:
+        """Remove all files, as with a new disk. It must not run."""
+        for path in self.data_path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def cut_power(self, chance: random.Random) -> None:
         """Kill it, and leave on its disk what was synced, with a random part of what came after that."""

@@ -32,9 +32,10 @@ from typing import NamedTuple
 
 import click
 
+from nsqd_py.objects.calls import Objects
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.store import rounds
-from nsqd_py.store.layout import ROUNDS, parse_round_name
+from nsqd_py.store.layout import ROUNDS, parse_round_name, round_name
 from tests.support.bucket_faults import FaultProxy
 from tests.support.buckets import Bucket, moto
 from tests.support.hostile_machine import SlowDisk, computing, environment
@@ -297,23 +298,27 @@ class Campaign:
         shutil.rmtree(old.data_path)
 
     def _check_writers(self) -> None:
-        """Read all rounds: an epoch has one writer, and epochs rise."""
         if self._proxy is not None:
             self._proxy.stop_faults()
-        objects = open_objects(self._url)
-        writers: dict[int, str] = {}
-        last = 0
-        numbers = sorted(parse_round_name(listed.name) or 0 for listed in objects.list(ROUNDS))
-        for number in numbers:
-            found = rounds.decode(number, objects.get(f"{ROUNDS}/{number:016x}")[0])
-            if writers.setdefault(found.epoch, found.writer) != found.writer or found.epoch < last:
-                self.figures.two_writers.append(f"round {number} of epoch {found.epoch}")
-            last = found.epoch
+        self.figures.two_writers += two_writers(open_objects(self._url))
 
     def close(self) -> None:
         for nsqd in (self._nsqd, self._old):
             if nsqd is not None:
                 nsqd.destroy()
+
+
+def two_writers(objects: Objects) -> list[str]:
+    """Read all rounds: an epoch has one writer, and epochs rise. Return those of which that is not true."""
+    found: list[str] = []
+    writers: dict[int, str] = {}
+    last = 0
+    for number in sorted(parse_round_name(listed.name) or 0 for listed in objects.list(ROUNDS)):
+        one = rounds.decode(number, objects.get(round_name(number))[0])
+        if writers.setdefault(one.epoch, one.writer) != one.writer or one.epoch < last:
+            found.append(f"round {number} of epoch {one.epoch}")
+        last = one.epoch
+    return found
 
 
 def campaign(

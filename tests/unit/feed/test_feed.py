@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.feed.feed import Feed
 from nsqd_py.feed.pieces import Commit, Remove, TopicListing, TopicsListed, Write
 from tests.support.broker_life import CHANNELS, TOPIC, Life
@@ -138,6 +139,9 @@ def test_a_topic_that_is_deleted_is_gone_from_the_copy(life: Life, directory: Pa
     reader.end()
     life.end()
     assert not list((directory / "copy").glob(f"{TOPIC}*"))
+    saved = read_epochs(directory / "copy")
+    assert saved is not None
+    assert [log.messages for log in saved.ended[TOPIC]] == [1]
     again = Life(directory / "copy", lambda *_: None)
     assert again.broker.topics == {}
     again.end()
