@@ -19,7 +19,7 @@ from tests.support.buckets import MotoServer
 from tests.support.etcd import Etcd
 from tests.support.etcd_operator import EtcdOperator
 from tests.support.network import Host
-from tests.torture.store_losses import two_writers
+from tests.torture.store_losses import Written
 
 NAME = "orders"
 _KEY = f"nsqd-py/{NAME}"
@@ -169,7 +169,7 @@ class StoreWorld:
     def two_writers(self) -> list[str]:
         """Return the rounds of the store which show that an epoch had two writers, or went on after a later one."""
         self._bucket.proxy.stop_faults()
-        return two_writers(open_objects(self.url, self._bucket.server.endpoint))
+        return Written.in_store(open_objects(self.url, self._bucket.server.endpoint)).two_writers
 
     def end(self) -> None:
         self._lease.end()

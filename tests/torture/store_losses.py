@@ -3,18 +3,21 @@
 An nsqd with a store, publishers, and a consumer. At a random moment, nsqd ends as its machine and its disk do: SIGKILL, and
 its data path is removed. Another one is restored from the store at another place, and gives out everything. In some rounds the
 old one is only suspended, and wakes up when the other one serves; or nsqd is killed and starts on the same disk; or it ends
-cleanly before its disk is lost.
+cleanly before its disk is lost. Before some of the starts, somebody puts a foreign object among the rounds, or flips a bit of a
+round whose messages the disk has too.
 
 lost         acknowledged messages that neither came before nor come after; with --store-acks=0 only those count that were
              acknowledged more than an interval and a second before the end
 woken        old nsqds that acknowledged something after another one had taken over, or that did not end
 two writers  epochs of the store with rounds of two writers
+unnamed      foreign and damaged objects that the next nsqd did not name and set aside
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -22,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -32,10 +35,10 @@ from typing import NamedTuple
 
 import click
 
-from nsqd_py.objects.calls import Objects
+from nsqd_py.objects.calls import Exists, Objects
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.store import rounds
-from nsqd_py.store.layout import ROUNDS, parse_round_name, round_name
+from nsqd_py.store.layout import ASIDE, HEAD_NAME, ROUNDS, Head, parse_round_name, round_name
 from tests.support.bucket_faults import FaultProxy
 from tests.support.buckets import Bucket, moto
 from tests.support.hostile_machine import SlowDisk, computing, environment
@@ -49,6 +52,9 @@ TOPIC = "t"
 PUBLISHERS = 3
 LIVES_S = (0.2, 3.0)
 FAULTS = 0.05
+# Part of all starts before which a round is spoiled, and how far behind all rounds a foreign one may be.
+SPOILED = 0.25
+FAR = 1_000_000
 DEADLINE_S = 90.0
 KINDS = {"disk lost": 10, "suspended": 4, "killed": 3, "stopped, disk lost": 2}
 # What may lose messages that were acknowledged a moment before, with acks 0.
@@ -77,6 +83,9 @@ class Figures:
     oldest_lost_s: float = 0.0
     woken: list[str] = field(default_factory=list)
     two_writers: list[str] = field(default_factory=list)
+    epochs: int = 0
+    spoiled: Counter[str] = field(default_factory=Counter)
+    unnamed: list[str] = field(default_factory=list)
     restored_s: list[float] = field(default_factory=list)
     faults: int = 0
 
@@ -92,21 +101,28 @@ class Figures:
             found.oldest_lost_s = max(found.oldest_lost_s, part.oldest_lost_s)
             found.woken += part.woken
             found.two_writers += part.two_writers
+            found.epochs += part.epochs
+            found.spoiled.update(part.spoiled)
+            found.unnamed += part.unnamed
             found.restored_s += part.restored_s
             found.faults += part.faults
         return found
 
     def problems(self) -> list[str]:
-        return [*self.lost, *self.woken, *self.two_writers]
+        return [*self.lost, *self.woken, *self.two_writers, *self.unnamed]
 
     def report(self) -> str:
         slowest_s = max(self.restored_s, default=0.0)
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.items())
-        return (
-            f"{self.kinds.total()} kills: {kinds}; {self.acknowledged} acknowledged, {self.faults} faults of the store\n"
-            f"lost: {len(self.lost)} (and {self.lost_in_window} within {WINDOW_S} s, the oldest {self.oldest_lost_s:.2f} s)\n"
-            f"woken: {len(self.woken)}; two writers: {len(self.two_writers)}; slowest restoration: {slowest_s:.1f} s"
+        spoiled = ", ".join(f"{count} {what}" for what, count in self.spoiled.items()) or "none"
+        lines = (
+            f"{self.kinds.total()} kills: {kinds}; {self.acknowledged} acknowledged, {self.faults} faults of the store",
+            f"lost: {len(self.lost)} (and {self.lost_in_window} within {WINDOW_S} s, the oldest {self.oldest_lost_s:.2f} s)",
+            f"objects spoiled: {spoiled}; not named and set aside: {len(self.unnamed)}",
+            f"epochs: {self.epochs}, with two writers: {len(self.two_writers)}; woken: {len(self.woken)}",
+            f"slowest restoration: {slowest_s:.1f} s",
         )
+        return "\n".join(lines)
 
 
 class Publisher(threading.Thread):
@@ -159,15 +175,14 @@ class Campaign:
     ) -> None:
         self.figures = Figures()
         self._folder = folder
-        self._url = url
         self._acks = acks
         self._random = random.Random(seed)
         self._proxy = proxy
         self._number = 0
         self._flags = (*FLAGS, f"--store={url}", f"--restore-from={url}", f"--store-acks={acks}", *flags)
         self._nsqd = self._make()
-        first = tuple(flag for flag in self._flags if not flag.startswith("--restore-from"))
-        self._nsqd = StoreNsqd(self._nsqd.data_path, *first).start()
+        self._without_restore = [flag for flag in self._flags if not flag.startswith("--restore-from")]
+        self._nsqd = StoreNsqd(self._nsqd.data_path, *self._without_restore).start()
         self._nsqd.create(TOPIC, "slow", "all")
         if not acks:
             wait_until(lambda: self._nsqd.stats()["store"]["last_round"] > 1, DEADLINE_S, "the first rounds")
@@ -178,6 +193,8 @@ class Campaign:
             "killed": self._kill,
             "stopped, disk lost": self._stop_and_lose,
         }
+        self._spoiled: set[int] = set()  # numbers of rounds
+        self._objects = open_objects(url)  # without faults
         self._old: StoreNsqd | None = None
         self._old_publisher: Publisher | None = None
 
@@ -238,12 +255,69 @@ class Campaign:
                         f"{kind}: {text} of {channel}, acknowledged {ago_s:.2f} s before"
                     )
 
+    # ---- objects that somebody spoils
+
+    def _put_foreign(self, ahead: int) -> int:
+        """Put a foreign object among the rounds, so far behind the last one. Return its number."""
+        while True:
+            number = self._numbers()[-1] + ahead
+            with suppress(Exists):  # a request of the nsqd before was under way
+                self._objects.create(round_name(number), self._random.randbytes(200))
+                self.figures.spoiled["foreign"] += 1
+                return number
+
+    def _flip(self) -> int | None:
+        """Sometimes flip a bit of a round that counts. Return its number."""
+        if self._random.random() >= SPOILED:
+            return None
+        base = Head.decode(self._objects.get(HEAD_NAME)[0]).base
+        number = self._random.choice([number for number in self._numbers() if number >= base])
+        data, version = self._objects.get(round_name(number))
+        flipped = bytearray(data)
+        flipped[self._random.randrange(len(data))] ^= 1 << self._random.randrange(8)
+        self._objects.swap(round_name(number), bytes(flipped), version)
+        self.figures.spoiled["flipped"] += 1
+        return number
+
+    def _numbers(self) -> list[int]:
+        return sorted(parse_round_name(listed.name) or 0 for listed in self._objects.list(ROUNDS))
+
+    def _check_named(self, number: int | None) -> None:
+        """Check that the nsqd that has just started named a spoiled round, and set it aside."""
+        if number is None:
+            return
+        self._spoiled.add(number)
+        name = round_name(number)
+        is_named = re.search(
+            rf"{name} (is damaged|is foreign|was written by).*; set aside", self._nsqd.log_text()
+        )
+        is_aside = any(listed.name.startswith(f"{ASIDE}/{name}-") for listed in self._objects.list(ASIDE))
+        if not is_named or not is_aside:
+            self.figures.unnamed.append(f"{name}: {self._nsqd.log_text()[-500:]}")
+        wait_until(lambda: self._nsqd.stats()["store"]["state"] == "storing", DEADLINE_S, "the next base")
+
     # ---- what happens to an nsqd
 
     def _restore(self) -> None:
+        number = None
+        ahead = self._random.choice((1, FAR))
+        if self._random.random() < SPOILED:
+            number = self._put_foreign(ahead)
         began_s = time.monotonic()
-        self._nsqd = self._make().start()
+        self._nsqd = self._make()
+        if number is not None and ahead == 1:
+            self._refuse()
+        self._nsqd.start()
         self.figures.restored_s.append(time.monotonic() - began_s)
+        self._check_named(number)
+
+    def _refuse(self) -> None:
+        """Check that nsqd does not serve where a round may have been, unless it is told to."""
+        reason = self._nsqd.fails_to_start()
+        if "and messages are missing in it: " not in reason or "without --restore-from" not in reason:
+            self.figures.unnamed.append(reason)
+        path = self._nsqd.data_path
+        self._nsqd = StoreNsqd(path, *self._without_restore)
 
     def _lose(self) -> float:
         ended_s = time.monotonic()
@@ -263,7 +337,9 @@ class Campaign:
     def _kill(self) -> float:
         ended_s = time.monotonic()
         self._nsqd.kill()
+        number = self._flip()
         self._nsqd.start()
+        self._check_named(number)
         return ended_s
 
     def _suspend(self) -> float:
@@ -300,7 +376,9 @@ class Campaign:
     def _check_writers(self) -> None:
         if self._proxy is not None:
             self._proxy.stop_faults()
-        self.figures.two_writers += two_writers(open_objects(self._url))
+        written = Written.in_store(self._objects, self._spoiled)
+        self.figures.two_writers += written.two_writers
+        self.figures.epochs = written.epochs
 
     def close(self) -> None:
         for nsqd in (self._nsqd, self._old):
@@ -308,17 +386,25 @@ class Campaign:
                 nsqd.destroy()
 
 
-def two_writers(objects: Objects) -> list[str]:
-    """Read all rounds: an epoch has one writer, and epochs rise. Return those of which that is not true."""
-    found: list[str] = []
-    writers: dict[int, str] = {}
-    last = 0
-    for number in sorted(parse_round_name(listed.name) or 0 for listed in objects.list(ROUNDS)):
-        one = rounds.decode(number, objects.get(round_name(number))[0])
-        if writers.setdefault(one.epoch, one.writer) != one.writer or one.epoch < last:
-            found.append(f"round {number} of epoch {one.epoch}")
-        last = one.epoch
-    return found
+class Written(NamedTuple):
+    """What the rounds of a store say: how many epochs, and where an epoch has two writers, or an earlier one follows."""
+
+    epochs: int
+    two_writers: list[str]
+
+    @classmethod
+    def in_store(cls, objects: Objects, spoiled: Collection[int] = ()) -> Written:
+        """Read all rounds but the spoiled ones."""
+        found: list[str] = []
+        writers: dict[int, str] = {}
+        last = 0
+        numbers = {parse_round_name(listed.name) or 0 for listed in objects.list(ROUNDS)}
+        for number in sorted(numbers - set(spoiled)):
+            one = rounds.decode(number, objects.get(round_name(number))[0])
+            if writers.setdefault(one.epoch, one.writer) != one.writer or one.epoch < last:
+                found.append(f"round {number} of epoch {one.epoch}")
+            last = one.epoch
+        return cls(len(writers), found)
 
 
 def campaign(

@@ -51,6 +51,7 @@ class FileUploads:
         self._calls = calls
         self.files = files
         self._next = FileChanges([], [])  # what the next round says
+        self._removing: list[StoredFile] = []  # that the round removes which is being put
         self._prepared: list[tuple[Upload, StoredFile]] = []  # that the next base names
         self._unused: list[StoredFile] = []  # that no round names, and that can be deleted
         self._is_preparing = False
@@ -162,9 +163,10 @@ class FileUploads:
         return bool(self._next.added)
 
     def take_changes(self) -> FileChanges:
-        """Return what a round says that begins now."""
+        """Return what a round says that begins now. Call `delete_removed` when it is stored."""
         changes = self._next
         self._next = FileChanges([], [])
+        self._removing += changes.removed
         return changes
 
     def complete_base(self) -> int:
@@ -208,9 +210,10 @@ class FileUploads:
             if topic is not None:
                 self._broker.housekeeper.check_soon(topic)
 
-    def delete(self, removed: list[StoredFile]) -> None:
-        """Have objects deleted that no round names any more."""
-        files = [*removed, *self._unused]
+    def delete_removed(self) -> None:
+        """Have objects deleted that no round names any more, also those that a round removed which was not stored."""
+        files = [*self._removing, *self._unused]
+        self._removing = []
         self._unused = []
         if files:
             self._owner.drop_files([file.name for file in files])

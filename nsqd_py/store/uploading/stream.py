@@ -228,7 +228,7 @@ class StoreStream:
         """
         self._leave_feed()
         file_bytes = self._uploads.complete_base()
-        changes = self._uploads.take_changes()
+        self._uploads.take_changes()  # a base names all files that it does not remove
         following = self._follow_new_feed()
         self.writer.begin_base()
         covers = self._timer.round_begins()
@@ -237,7 +237,7 @@ class StoreStream:
         self._uploads.are_named(self.files)
         following.feed.follow()
         self.writer.end_base(file_bytes)
-        self._uploads.delete(changes.removed)
+        self._uploads.delete_removed()
         return following
 
     def _follow_new_feed(self) -> FollowedFeed:
@@ -271,7 +271,7 @@ class StoreStream:
         self.writer.put(self._frames_of_round(following.feed, changes))
         self._end_round(following, covers)
         self._uploads.are_named(changes.added)
-        self._uploads.delete(changes.removed)
+        self._uploads.delete_removed()
         now_s = monotonic()
         if now_s >= self._next_collection_s:
             self._next_collection_s = now_s + _COLLECTION_S
