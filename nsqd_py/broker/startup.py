@@ -13,19 +13,13 @@ from pathlib import Path
 from nsqd_py.broker import state_files
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
+from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.files.log_file import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import Journal, SavedPosition, says_deleted
 from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.diskqueue.journals.waits import PackedWaits, grouped, parts, without
-from nsqd_py.diskqueue.recovery import (
-    LogEnd,
-    TopicFiles,
-    find_topic_files,
-    missing_files,
-    needed_of,
-    read_log,
-)
+from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, read_log
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.pqueues.deferred import Wait
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
