@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
+from nsqd_py.cluster.values import flag_in, number_in, number_or_none, rows_in, text_in
 
 # States of a standby.
 FOLLOWING = "following"
@@ -127,14 +127,13 @@ def read_role(document: Any) -> Role:
 
 
 def _known_standby(standby: Mapping[str, Any], lease: GroupLease | None) -> KnownStandby:
-    has_round = isinstance(standby.get("last_round_ms_ago"), int)
     return KnownStandby(
         epoch=number_in(standby, "epoch"),
         primary=text_in(standby, "primary"),
         state=text_in(standby, "state"),
         is_complete=flag_in(standby, "is_complete"),
-        lag=_lag(standby),
-        last_round_ms_ago=number_in(standby, "last_round_ms_ago") if has_round else None,
+        lag=lag_in(standby),
+        last_round_ms_ago=number_or_none(standby, "last_round_ms_ago"),
         set_aside=number_in(standby, "set_aside_messages"),
         lease_decides=flag_in(standby, "lease_decides"),
         lease=lease,
@@ -156,7 +155,7 @@ def _primary(standbys: Mapping[str, Any], lease: GroupLease | None) -> Primary:
 
 def _listed_standby(row: Mapping[str, Any]) -> ListedStandby:
     return ListedStandby(
-        text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row)
+        text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), lag_in(row)
     )
 
 
@@ -166,7 +165,7 @@ def _lease(found: Any) -> GroupLease | None:
     return GroupLease(*(text_in(found, name) for name in GroupLease._fields))
 
 
-def _lag(row: Any) -> Lag:
+def lag_in(row: Any) -> Lag:
     return Lag(number_in(row, "lag_messages"), number_in(row, "lag_bytes"), number_in(row, "lag_ms"))
 
 
