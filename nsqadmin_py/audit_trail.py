@@ -60,7 +60,8 @@ class AuditEntry:
         """Return the entry with texts of limited length that can be written as JSON."""
         texts: dict[str, Any] = {name: _short(getattr(self, name)) for name in _TEXTS}
         texts["result"] = _short(self.result, _MOST_OF_RESULT)
-        details = {name: _short(value) for name, value in list(self.details.items())[:_MOST_DETAILS]}
+        first = list(self.details.items())[:_MOST_DETAILS]
+        details = {name: _short(value) for name, value in first}
         return replace(self, details=details, **texts)
 
     def visible(self, scope: Scope, *, sees_addresses: bool) -> AuditEntry | None:
@@ -76,7 +77,8 @@ class AuditEntry:
             return shown
         details = {name: value for name, value in self.details.items() if name != "target"}
         # An error may name the hidden topic.
-        return replace(shown, details=details, result=self.result if self.state == DONE else self.state)
+        result = self.result if self.state == DONE else self.state
+        return replace(shown, details=details, result=result)
 
     def contains(self, words: list[str]) -> bool:
         """True if each word is in one of its texts. Words are in lower case."""

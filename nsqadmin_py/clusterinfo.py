@@ -101,9 +101,11 @@ class ClusterInfo:
     def producers(self) -> list[Statistics]:
         """Return all nsqds."""
         if not self.lookupds:
-            return list(self._ask("nsqd", self.nsqds, self._node).values())
+            nodes = self._ask("nsqd", self.nsqds, self._node)
+            return list(nodes.values())
         named = self._named_by_lookupds("/nodes", {})
-        return merged_producers({shown_address(lookupd): nodes for lookupd, nodes in named.items()})
+        shown = {shown_address(lookupd): nodes for lookupd, nodes in named.items()}
+        return merged_producers(shown)
 
     def producers_of(self, topic: str) -> list[Statistics]:
         """Return the nsqds that have a topic."""
@@ -111,13 +113,15 @@ class ClusterInfo:
             found = self._ask("nsqd", self.nsqds, lambda nsqd: self._node_with(nsqd, topic))
             return [node for node in found.values() if node is not None]
         named = self._named_by_lookupds("/lookup", {"topic": topic})
-        return list({http_address(node): node for nodes in named.values() for node in nodes}.values())
+        by_address = {http_address(node): node for nodes in named.values() for node in nodes}
+        return list(by_address.values())
 
     def _named_by_lookupds(self, path: str, query: Names) -> dict[str, list[Statistics]]:
         """Return the nsqds that each nsqlookupd names, and note an error for one that names too many."""
 
         def ask(lookupd: str) -> list[Statistics]:
-            return list(map(producer, named_producers(lookupd, self.upstream.get(lookupd, path, query))))
+            answer = self.upstream.get(lookupd, path, query)
+            return list(map(producer, named_producers(lookupd, answer)))
 
         answers = self._ask("nsqlookupd", self.lookupds, ask)
         crowded = [lookupd for lookupd, nodes in answers.items() if len(nodes) >= MOST_NSQDS]
@@ -126,13 +130,15 @@ class ClusterInfo:
 
     def _node(self, nsqd: str) -> Statistics:
         info = self.upstream.get(nsqd, "/info")
-        return producer_of_info(info, self._topics_of(nsqd, {"format": "json", "include_clients": "false"}))
+        topics = self._topics_of(nsqd, {"format": "json", "include_clients": "false"})
+        return producer_of_info(info, topics)
 
     def _node_with(self, nsqd: str, topic: str) -> Statistics | None:
         names = self._topics_of(nsqd, {"format": "json", "topic": topic, "include_clients": "false"})
         if topic not in names:
             return None
-        return producer_of_info(self.upstream.get(nsqd, "/info"), names, shown_address(nsqd))
+        info = self.upstream.get(nsqd, "/info")
+        return producer_of_info(info, names, shown_address(nsqd))
 
     def _topics_of(self, nsqd: str, query: Names) -> list[str]:
         return [
@@ -226,7 +232,8 @@ class ClusterInfo:
         return producers
 
     def _post_to_owners(self, path: str, names: Names) -> None:
-        self._post(map(http_address, self.producers_of(names["topic"])), path, names)
+        owners = self.producers_of(names["topic"])
+        self._post(map(http_address, owners), path, names)
 
     def _post(self, addresses: Iterable[str], path: str, names: Names) -> None:
         self.errors += self._send(addresses, path, names).errors

@@ -14,6 +14,7 @@ from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.settings.declaration import (
     BadOptions,
     Options,
+    at_least,
     bad_options,
     check_one_of,
     check_package,
@@ -24,7 +25,7 @@ from nsqd_py.settings.declaration import (
     switch,
     urls,
 )
-from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.durations import SECOND_NS, format_duration
 from nsqd_py.settings.kinds import ByTopic, by_topic
 from nsqd_py.settings.program import (
     OBSOLETE_VERBOSE,
@@ -44,12 +45,6 @@ _REMOVED = {
     "attention-max-depth": _ALERTS,
     "client-opt": "dead letters are requeued over HTTP, with the options --http-client-...",
 }
-
-
-def _check_poll_interval(value: int) -> str | None:
-    if value >= _SHORTEST_POLL_NS:
-        return None
-    return "must be at least 250ms"
 
 
 # Each setting: name, type, default, then its help.
@@ -77,7 +72,7 @@ class _Cluster(Options, title="Cluster"):
         DURATION,
         2 * SECOND_NS,
         "Time between two requests to each nsqlookupd and nsqd.",
-        check=_check_poll_interval,
+        check=at_least(_SHORTEST_POLL_NS, format_duration),
     )
     max_message_age_ns: ByTopic[int] = setting(
         by_topic(DURATION, DEFAULT_MAX_MESSAGE_AGE_NS),

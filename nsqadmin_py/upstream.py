@@ -76,7 +76,8 @@ def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
 
 def _read_token(token_file: str) -> str:
     try:
-        token = Path(token_file).read_bytes().removeprefix(BOM_UTF8).decode("ascii").strip()
+        data = Path(token_file).read_bytes()
+        token = data.removeprefix(BOM_UTF8).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a token"
         raise BadOptions(f"cannot use --http-client-token-file {token_file}: {reason}") from error

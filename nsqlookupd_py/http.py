@@ -90,13 +90,13 @@ def topics(request: LookupRequest) -> Reply:
 
 def channels(request: LookupRequest) -> Reply:
     """Return the names of a topic's channels."""
-    topic = _argument(request, "topic")
+    topic = request.required("topic")
     return _in_pieces(_encode_list("channels", request.app.registry.channels(topic)))
 
 
 def lookup(request: LookupRequest) -> Reply:
     """Return a topic's channels, and the nsqds that have the topic."""
-    topic = _argument(request, "topic")
+    topic = request.required("topic")
     api = request.app
     producers = api.registry.lookup(topic, api.clock())
     if producers is None:
@@ -183,7 +183,7 @@ def create_topic(request: LookupRequest) -> Reply:
 
 def delete_topic(request: LookupRequest) -> Reply:
     """Forget a topic and its channels."""
-    topic = _argument(request, "topic")
+    topic = request.required("topic")
     request.app.log.of_clients.info("DB: removing topic(%s)", topic)
     pause = _pause()
     for number, channel in enumerate(request.app.registry.removing_topic(topic), start=1):
@@ -195,8 +195,8 @@ def delete_topic(request: LookupRequest) -> Reply:
 
 def tombstone(request: LookupRequest) -> Reply:
     """Hide one nsqd (`node`) from lookups of a topic for a while."""
-    topic = _argument(request, "topic")
-    node = _argument(request, "node")
+    topic = request.required("topic")
+    node = request.required("node")
     api = request.app
     api.log.of_clients.info("DB: setting tombstone for producer@%s of topic(%s)", node, topic)
     api.registry.tombstone(topic, node, api.clock())
@@ -282,15 +282,8 @@ def _is_quick(request: LookupRequest) -> bool:
 # ---- arguments
 
 
-def _argument(request: LookupRequest, key: str) -> str:
-    value = request.params.get(key)
-    if value is None:
-        raise HttpError(400, f"MISSING_ARG_{key.upper()}")
-    return value
-
-
 def _valid_argument(request: LookupRequest, key: str) -> str:
-    name = _argument(request, key)
+    name = request.required(key)
     if not is_valid_name(name.encode("utf-8", "surrogateescape")):
         raise HttpError(400, f"INVALID_ARG_{key.upper()}")
     return name

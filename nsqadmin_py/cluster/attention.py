@@ -113,7 +113,8 @@ class Attention:
             "infos": severities[INFO],
             "problems": self.counts.total(),
         }
-        return View(head, dict(islice(self.rows.items(), MOST_LISTED)))
+        listed = islice(self.rows.items(), MOST_LISTED)
+        return View(head, dict(listed))
 
     def of_topic(self, topic: str) -> list[Problem]:
         """Return the problems of a topic and of its channels, the worst first."""
@@ -132,7 +133,8 @@ def grouped(listed: Iterable[Listed], more: Mapping[str, int]) -> list[tuple[str
     """
     causes: dict[str, dict[str, list[Listed]]] = {}
     for entry in listed:
-        causes.setdefault(entry.problem.kind, {}).setdefault(entry.problem.cause, []).append(entry)
+        of_kind = causes.setdefault(entry.problem.kind, {})
+        of_kind.setdefault(entry.problem.cause, []).append(entry)
     rows = []
     for kind, by_cause in causes.items():
         if len(by_cause) > MOST_CAUSES:
@@ -167,7 +169,8 @@ def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
     """Return one row for several problems, the worst first."""
     first = min(entries, key=lambda entry: entry.since_s)
     problem = entries[0].problem
-    name = "/".join(filter(None, (problem.topic, problem.channel))) or problem.node
+    names = filter(None, (problem.topic, problem.channel))
+    name = "/".join(names) or problem.node
     return listed_json(entries[0]) | {
         "text": f"the worst is {name}: {problem.text}",
         "since_s": first.since_s,

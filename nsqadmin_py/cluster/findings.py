@@ -40,8 +40,8 @@ class Findings:
         self.time_s = time_s
         self.memory.note_round(cluster, now_s, time_s, pace)
         self.trends.note_round(cluster, now_s, pace)
-        found = FoundProblems(pace(problems(cluster, self.memory, self.trends, now_s, time_s, self.limits)))
-        self.attention = Attention(found, time_s, before)
+        found = problems(cluster, self.memory, self.trends, now_s, time_s, self.limits)
+        self.attention = Attention(FoundProblems(pace(found)), time_s, before)
 
     def age_s(self, oldest_s: float | None) -> float | None:
         """Return the time since a message was published, as of the last round; None if that is unknown."""
@@ -58,7 +58,8 @@ class VisibleCluster(Cluster):
         vars(self).update(vars(whole))
         sees = cache(sees)  # each name is on many nsqds
         self.topics = {name: row for name, row in whole.topics.items() if sees(name)}
-        self.nodes = {address: _visible_node(node, sees) for address, node in pace(list(whole.nodes.items()))}
+        nodes = list(whole.nodes.items())
+        self.nodes = {address: _visible_node(node, sees) for address, node in pace(nodes)}
         self.shared = {
             address: row._replace(topics=tuple(filter(sees, row.topics)))
             for address, row in whole.shared.items()
@@ -102,5 +103,6 @@ def _visible_node(node: Node, sees: Sees) -> Node:
 def visible_findings(whole: Findings, cluster: Cluster, now_s: float) -> Findings:
     """Return what nsqadmin would conclude from a visible cluster."""
     memory = whole.memory.only(cluster)
-    found = FoundProblems(problems(cluster, memory, whole.trends, now_s, whole.time_s, whole.limits))
-    return replace(whole, memory=memory, attention=Attention(found, whole.time_s, whole.attention))
+    found = problems(cluster, memory, whole.trends, now_s, whole.time_s, whole.limits)
+    attention = Attention(FoundProblems(found), whole.time_s, whole.attention)
+    return replace(whole, memory=memory, attention=attention)

@@ -66,7 +66,8 @@ class LastKnown:
 
 def _counts_of(node: Node) -> dict[str, int]:
     """Return the metrics of an nsqd without its rates."""
-    return {name: value for name, value in node_metrics_json(node).items() if name not in RATES}
+    metrics = node_metrics_json(node)
+    return {name: value for name, value in metrics.items() if name not in RATES}
 
 
 class NodeMemory:

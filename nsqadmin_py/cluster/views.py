@@ -175,7 +175,10 @@ def _topic_key(sort: str, name: str, row: TopicRow, findings: Findings) -> Any:
         return name
     if sort == "harm":
         harm = findings.attention.harm(name)
-        return harm, row.channel_totals()[0].depth + row.counts[_DEPTH] if harm else 0
+        if not harm:
+            return harm, 0
+        of_channels, *_ = row.channel_totals()
+        return harm, of_channels.depth + row.counts[_DEPTH]
     return _topic_json(name, row, findings)[sort]
 
 
@@ -191,7 +194,8 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings, pace: P
         view.rows[f"channel:{channel_name}"] = channel_json(cluster, name, channel_name, findings)
     for node, part in pace([(node, node.topics[name]) for node, _ in cluster.parts_of(name)]):
         about = {"tombstoned": name in tombstones_of(node), "channels": len(part.channels)}
-        view.rows[f"node:{node.address}"] = _part_json(node, part, now_s) | about | part_metrics_json(part)
+        metrics = part_metrics_json(part)
+        view.rows[f"node:{node.address}"] = _part_json(node, part, now_s) | about | metrics
     return view
 
 
@@ -259,7 +263,8 @@ def channel_list(cluster: Cluster, page: Page, findings: Findings, node: str = "
     """
     if node and node not in cluster.nodes:
         raise NotThere("NODE_NOT_FOUND")
-    found = sorted(_matching(cluster, page, findings, node), key=lambda one: (one.topic, one.channel))
+    found = list(_matching(cluster, page, findings, node))
+    found.sort(key=lambda one: (one.topic, one.channel))
     sort = SORTS[page.sort]
     found.sort(key=lambda one: sort(one, findings), reverse=page.downwards)
     rows = {

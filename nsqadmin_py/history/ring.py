@@ -39,7 +39,8 @@ class Ring:
             if value == self._constant and step - self.last <= 1:
                 self._advance(step)
                 return
-            self._values = self._spread(self._known(self.first, self.last + 1))
+            known = self._known(self.first, self.last + 1)
+            self._values = self._spread(known)
         values = self._values
         for missing in range(max(self.last + 1, step - self.capacity + 1), step):
             values[missing % self.capacity] = nan
@@ -69,7 +70,9 @@ class Ring:
         known = self._known(low, high).tolist()
         if high - low == end - begin:  # true for most, and copying would take as long as all of the above
             return known
-        return [nan] * (low - begin) + known + [nan] * (end - high)
+        before = [nan] * (low - begin)
+        after = [nan] * (end - high)
+        return before + known + after
 
     def _known(self, begin: int, end: int) -> array[float]:
         """Return the values of steps that all lie between the first and the last."""
@@ -84,7 +87,8 @@ class Ring:
     def dump(self) -> tuple[int, int, bytes]:
         """Return the first step, the last step, and the values; a single value if all are equal."""
         end = self.first + 1 if self._values is None else self.last + 1
-        return self.first, self.last, self._known(self.first, end).tobytes()
+        values = self._known(self.first, end)
+        return self.first, self.last, values.tobytes()
 
     @classmethod
     def load(cls, capacity: int, first: int, last: int, data: bytes) -> Ring:

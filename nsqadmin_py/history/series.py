@@ -63,7 +63,8 @@ class Series:
     @property
     def last(self) -> int:
         """Return the latest small step."""
-        return max((rings.fine.last for rings in self.rings.values()), default=-1)
+        latest = (rings.fine.last for rings in self.rings.values())
+        return max(latest, default=-1)
 
 
 class History:
@@ -119,19 +120,23 @@ class History:
         end = int((coarse_step + 1) * COARSE_STEP_S / self.fine_step_s)
         for series in pace(self.series.values()):
             for rings in series.rings.values():
-                average = mean(rings.fine.read(begin, end))
+                values = rings.fine.read(begin, end)
+                average = mean(values)
                 if not isnan(average):
                     rings.coarse.put(coarse_step, average)
 
     def _drop_old(self, coarse_step: int) -> None:
         """Drop the series of what has been gone for a day."""
         oldest = (coarse_step * COARSE_STEP_S - COARSE_RANGE_S) / self.fine_step_s
-        for key in [key for key, series in self.series.items() if series.last < oldest]:
+        old = [key for key, series in self.series.items() if series.last < oldest]
+        for key in old:
             del self.series[key]
 
     def new_rings(self) -> Rings:
         """Return empty rings for one metric."""
-        return Rings(Ring(int(FINE_RANGE_S / self.fine_step_s)), Ring(int(COARSE_RANGE_S / COARSE_STEP_S)))
+        fine = Ring(int(FINE_RANGE_S / self.fine_step_s))
+        coarse = Ring(int(COARSE_RANGE_S / COARSE_STEP_S))
+        return Rings(fine, coarse)
 
     # ---- reading
 
@@ -159,7 +164,8 @@ class History:
         lines = []
         for key in pace(list(keys)):
             values = self._rings(key, metric).fine.read(begin, begin + width * count)
-            lines.append([mean(values[start : start + width]) for start in range(0, len(values), width)])
+            starts = range(0, len(values), width)
+            lines.append([mean(values[start : start + width]) for start in starts])
         return step_s, lines
 
     def quantiles(self, key: Key) -> tuple[float, ...]:
@@ -167,7 +173,8 @@ class History:
 
     def _rings(self, key: Key, metric: str) -> Rings:
         """Return the rings of a metric; empty ones if it is unknown."""
-        return self.series.get(key, self._unknown).rings.get(metric, self._no_rings)
+        series = self.series.get(key, self._unknown)
+        return series.rings.get(metric, self._no_rings)
 
     @property
     def size_bytes(self) -> int:
@@ -184,14 +191,17 @@ def records(cluster: Cluster) -> Iterator[Record]:
         yield _record(Key(name), values, cluster.latency_of(topic, name))
         for channel_name, channel in topic.channels.items():
             values = channel_metrics_json(channel)
-            yield _record(Key(name, channel_name), values, cluster.latency_of(channel, name, channel_name))
+            latency = cluster.latency_of(channel, name, channel_name)
+            yield _record(Key(name, channel_name), values, latency)
     roles = Roles(cluster)
     for address, node in cluster.nodes.items():
         if node.is_whole:
-            yield _record(Key(node=address), node_metrics_json(node) | roles.json_of(node), node.latency)
+            metrics = node_metrics_json(node) | roles.json_of(node)
+            yield _record(Key(node=address), metrics, node.latency)
 
 
 def _record(key: Key, metrics: Mapping[str, Any], latency: Latency = ()) -> Record:
     values = {name: metrics[name] for name in (*METRICS, *LAGS) if metrics.get(name) is not None}
     values |= {name: value_ns for name, (_, value_ns) in zip(LATENCIES, latency, strict=False)}
-    return key, values, tuple(quantile for quantile, _ in latency[:MOST_QUANTILES])
+    quantiles = tuple(quantile for quantile, _ in latency[:MOST_QUANTILES])
+    return key, values, quantiles

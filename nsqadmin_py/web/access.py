@@ -90,7 +90,8 @@ class AccessRights:
         """Return the permissions on topics."""
         if not self._rules or self.is_admin(request):
             return Scope()
-        return scope_of(self._rules, self._checked_user(request), self._groups(request))
+        user = self._checked_user(request)
+        return scope_of(self._rules, user, self._groups(request))
 
     def _checked_user(self, request: Request) -> str:
         """Return the user that a trusted proxy names, or that has logged in here."""
@@ -178,7 +179,8 @@ class AccessRights:
 
     def token(self, request: Request) -> str:
         """Return the token that the page must send with its actions."""
-        return hmac.new(self._key, self.user(request).encode(), hashlib.sha256).hexdigest()
+        user = self.user(request)
+        return hmac.new(self._key, user.encode(), hashlib.sha256).hexdigest()
 
     def check_token(self, request: Request) -> None:
         if not hmac.compare_digest(

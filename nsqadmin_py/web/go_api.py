@@ -109,7 +109,8 @@ class GoApi(Handlers):
     ) -> list[Statistics]:
         """Return the topics of nsqds that the user sees."""
         sees = self._sees(request)
-        return [row for row in info.stats(producers, clients=clients) if sees(row["topic_name"])]
+        rows = info.stats(producers, clients=clients)
+        return [row for row in rows if sees(row["topic_name"])]
 
     def _sees(self, request: Request) -> Callable[[str], bool]:
         return self.access.scope(request).sees
@@ -174,13 +175,15 @@ class GoApi(Handlers):
         self.access.check_sees_all(request)
         url = replace(parse_url(self.options.graphite_url), path="/render")
         try:
-            body = self.upstream.get_url(url.with_query(request.query_string.decode("latin-1")))
+            query = request.query_string.decode("latin-1")
+            body = self.upstream.get_url(url.with_query(query))
         except BadStatus as error:
             status = error.status if error.status in _ERRORS else 502
             return Response(error.body, status, {"Content-Type": TEXT})
         except HttpClientError as error:
             raise self._graphite_failed(str(error)) from error
-        return uncached(body, next((kind for begin, kind in _TYPES.items() if body.startswith(begin)), TEXT))
+        kinds = (kind for begin, kind in _TYPES.items() if body.startswith(begin))
+        return uncached(body, next(kinds, TEXT))
 
     def _graphite_failed(self, reason: str) -> RequestRefused:
         self.log.of_clients.error("graphite request failed - %s", reason)

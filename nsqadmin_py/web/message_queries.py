@@ -122,7 +122,8 @@ class MessageQueries(Handlers):
 
     def _source(self, address: str, topic: str, late_s: float) -> LogSource:
         read = partial(_read_log, self.upstream, address, topic, _READ_BYTES)
-        return LogSource(read, lambda: monotonic() > late_s, partial(in_thread, gevent.get_hub().threadpool))
+        run = partial(in_thread, gevent.get_hub().threadpool)
+        return LogSource(read, lambda: monotonic() > late_s, run)
 
     def body(self, request: Request, topic: str, seq: str) -> Response:
         """Return the whole body of a message of the log as a download."""
@@ -130,7 +131,8 @@ class MessageQueries(Handlers):
             raise RequestRefused(400, "INVALID_ARG_SEQ")
         _check_node(request)
         (address,) = ask_nodes(self.cluster, topic, "", request.args["node"])
-        found = body_at(_read_log(self.upstream, address, topic, _ONE_RECORD_BYTES, {"seq": seq}), int(seq))
+        records = _read_log(self.upstream, address, topic, _ONE_RECORD_BYTES, {"seq": seq})
+        found = body_at(records, int(seq))
         if found is None:
             raise NotThere("MESSAGE_NOT_FOUND")
         return _download(found, seq)
@@ -200,7 +202,8 @@ def _range_of(query: Query) -> tuple[dict[str, str] | None, int | dict[str, str]
 
 def _filter_of(request: Request) -> MessageFilter:
     try:
-        return MessageFilter(*(request.args.get(name, "") for name in ("text", "regex", "path")))
+        words = (request.args.get(name, "") for name in ("text", "regex", "path"))
+        return MessageFilter(*words)
     except BadFilter as error:
         raise RequestRefused(400, f"INVALID_ARG_{error.name.upper()}", reason=str(error)) from error
 
@@ -250,7 +253,8 @@ def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:
         seq = max(low, high - _MOST_LETTERS + len(rows))
         found: list[Statistics] = []
         while seq < high and not source.is_late():  # large messages fill several pages
-            page = LogSearch(source, MessageFilter(), _MOST_LETTERS, high).run({"seq": str(seq)})
+            search = LogSearch(source, MessageFilter(), _MOST_LETTERS, high)
+            page = search.run({"seq": str(seq)})
             found += [
                 row | {name: row[name][:_PREVIEWED] for name in _BODY if name in row} for row in page.messages
             ]
@@ -312,7 +316,8 @@ class Requeueing:
         return rows_in(self.upstream.get(node, "/channel/peek", self.source | query), "messages")
 
     def _move_some(self, node: str, count: int) -> Answers[None]:
-        rows = {str(row.get("seq")): row for row in self._waiting(node, {"n": str(count)})}
+        waiting = self._waiting(node, {"n": str(count)})
+        rows = {str(row.get("seq")): row for row in waiting}
         return ask_all(rows, lambda seq: self._move(node, rows[seq]))
 
     def _move(self, node: str, row: Mapping[str, Any]) -> None:

@@ -95,7 +95,8 @@ class NodeQueries(Handlers):
         query = {"format": "json", "topic": topic, "channel": channel}
 
         def ask(address: str) -> Statistics:
-            return {"clients": self._consumers(request, address, self.upstream.get(address, "/stats", query))}
+            stats = self.upstream.get(address, "/stats", query)
+            return {"clients": self._consumers(request, address, stats)}
 
         nodes = answer_of_each(self.cluster, addresses, ask)
         errors = errors_in(nodes)
@@ -107,7 +108,8 @@ class NodeQueries(Handlers):
     def log_files(self, request: Request, topic: str) -> Statistics:
         """Return what each nsqd keeps of a topic on disk."""
         addresses = ask_nodes(self.cluster, topic, "", request.args.get("node", ""))
-        return {"nodes": ask_each(self.cluster, self.upstream, addresses, "/topic/log", {"topic": topic})}
+        nodes = ask_each(self.cluster, self.upstream, addresses, "/topic/log", {"topic": topic})
+        return {"nodes": nodes}
 
     def lookup(self, request: Request) -> Statistics:
         """Return topics that nsqlookupds know and no nsqd has, with their channels."""
@@ -127,7 +129,8 @@ class NodeQueries(Handlers):
             raise upstream_failed(failure)
         stats = self.upstream.get(node, "/stats", {"format": "json"})
         consumers = self._consumers(request, node, stats)
-        publishers = list(_publishers(stats, self.access.scope(request).sees))
+        sees = self.access.scope(request).sees
+        publishers = list(_publishers(stats, sees))
         return {
             "time": time(),
             "total": len(consumers),
@@ -162,7 +165,8 @@ def _page(request: Request, clients: list[Statistics]) -> list[Statistics]:
 def _publishers(stats: Any, sees: Callable[[str], bool]) -> Iterator[Statistics]:
     """Yield the clients that have published to topics that the user sees."""
     for row in rows_in(stats, "producers"):
-        counts = {text_in(item, "topic"): number_in(item, "count") for item in rows_in(row, "pub_counts")}
+        items = rows_in(row, "pub_counts")
+        counts = {text_in(item, "topic"): number_in(item, "count") for item in items}
         seen = {topic: count for topic, count in sorted(counts.items()) if sees(topic)}
         if seen:
             yield {

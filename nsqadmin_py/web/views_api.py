@@ -107,7 +107,8 @@ class Views:
     def document(self, query: Query) -> Json:
         """Return the view as JSON. Raises RequestRefused."""
         view = self.read(query)
-        return {"time": time(), "tick": self.cluster.tick, **view.head, "rows": list(view.rows.values())}
+        rows = list(view.rows.values())
+        return {"time": time(), "tick": self.cluster.tick, **view.head, "rows": rows}
 
 
 class ViewsOfUsers:
@@ -125,7 +126,8 @@ class ViewsOfUsers:
         views = self._visible.pop(scope, None)
         if views is None or views.cluster.tick != whole.cluster.tick:
             cluster = VisibleCluster(whole.cluster, scope.sees, in_slices)
-            views = Views(cluster, visible_findings(whole.findings, cluster, whole.clock()), whole.clock)
+            findings = visible_findings(whole.findings, cluster, whole.clock())
+            views = Views(cluster, findings, whole.clock)
         self._visible[scope] = views  # the one that was asked for last is at the end
         if len(self._visible) > _MOST_SCOPES:
             del self._visible[next(iter(self._visible))]
@@ -167,7 +169,8 @@ class ViewsApi(Handlers):
         # A hidden topic has no metrics, nor have sums that hidden topics are in.
         key = asked if scope.has_all or (asked.topic and scope.sees(asked.topic)) else _NO_KEY
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
-        step_s, times, lists = self.past.read(key, metrics, _range_s(query.get("range") or "1h"), time())
+        range_s = _range_s(query.get("range") or "1h")
+        step_s, times, lists = self.past.read(key, metrics, range_s, time())
         about = {"metrics": metrics, "step_s": step_s, "quantiles": self.past.quantiles(key)}
         return {**asked._asdict(), **about, "data": [times, *lists]}  # NaN is null in JSON
 
@@ -183,7 +186,8 @@ class ViewsApi(Handlers):
         fields = {name: query[name] for name in _AUDIT_FIELDS if query.get(name)}
         asked = AuditQuery(query.get("search", "")[:_MOST_SEARCH], fields, only_failed)
         is_admin = self.access.is_admin(request)
-        found = list(self.audit_log.trail.find(asked, self.access.scope(request), sees_addresses=is_admin))
+        scope = self.access.scope(request)
+        found = list(self.audit_log.trail.find(asked, scope, sees_addresses=is_admin))
         return {
             "time": time(),
             "total": len(found),
@@ -201,8 +205,10 @@ class ViewsApi(Handlers):
         choice_of(query, "view", _VIEWS_WITH_LINES)
         rows: list[Json] = []
         with suppress(NotThere):
-            rows += self._views_for(request).read(query).rows.values()
-        keys = [Key(row["topic"], row.get("channel", "")) for row in rows if "topic" in row][:MOST_LIMIT]
+            view = self._views_for(request).read(query)
+            rows += view.rows.values()
+        keys = [Key(row["topic"], row.get("channel", "")) for row in rows if "topic" in row]
+        keys = keys[:MOST_LIMIT]
         step_s, lines = self.past.lines(keys, "depth", time(), in_slices)
         pairs = zip(keys, lines, strict=True)
         shown = [{"topic": key.topic, "channel": key.channel, "depth": line} for key, line in pairs]

@@ -372,10 +372,7 @@ def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
 
 def named_topic(request: Request[Broker]) -> Topic:
     """Return the topic of the query, which must exist. Raises HttpError."""
-    name = request.params.get("topic")
-    if name is None:
-        raise HttpError(400, "MISSING_ARG_TOPIC")
-    return _existing_topic(request, name)
+    return _existing_topic(request, request.required("topic"))
 
 
 def _existing_topic(request: Request[Broker], name: str) -> Topic:
@@ -425,9 +422,7 @@ def topic_and_channel_name(request: Request[Broker]) -> tuple[Topic, str]:
 
 
 def _name_in(request: Request[Broker], key: str, invalid: str) -> str:
-    name = request.params.get(key)
-    if name is None:
-        raise HttpError(400, f"MISSING_ARG_{key.upper()}")
+    name = request.required(key)
     if not is_valid(name):
         raise HttpError(400, invalid)
     return name

@@ -210,9 +210,7 @@ def _first_seq(request: Request[Broker], log: TopicLog) -> int:
 
 def _seq(request: Request[Broker]) -> int:
     """Return the sequence number of the query; 0 for `earliest`. Raises HttpError."""
-    if request.params.get("seq") is None:
-        raise HttpError(400, "MISSING_ARG_SEQ")
-    if request.params["seq"] == "earliest":
+    if request.required("seq") == "earliest":
         return 0
     return _number(request, "seq", 0, lowest=0)
 
@@ -280,9 +278,7 @@ def finish_message(request: Request[Broker]) -> Reply:
     """Finish one queued message of a channel, with this `seq` and `id`, without delivering it."""
     topic, channel = named_channel(request)
     seq = _seq(request)
-    message_id = request.params.get("id")
-    if message_id is None:
-        raise HttpError(400, "MISSING_ARG_ID")
+    message_id = request.required("id")
     found = Peek(topic, [_one(seq)])
     found.fill(request.app.services.threadpool)
     if found.ids != [message_id.encode("utf-8", "surrogateescape")] or not channel.discard(seq):

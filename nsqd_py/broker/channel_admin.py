@@ -116,7 +116,9 @@ class Peek:
             batch = retained or self._topic.messages.batch_at(low)
             if batch is None or batch.first_seq >= high:
                 break
-            yield _MessageRange(max(low, batch.first_seq), min(high, batch.end_seq), fields, batch, None)
+            first = max(low, batch.first_seq)
+            end = min(high, batch.end_seq)
+            yield _MessageRange(first, end, fields, batch, None)
             low = batch.end_seq
 
     def _source(self, file: LogFile | HistoryFile, stack: ExitStack) -> _PeekSource:
@@ -169,7 +171,8 @@ class _MessageRange(NamedTuple):
     def batches(self) -> Iterator[Batch]:
         """Yield the batches. Raises OSError, and Unmovable for damaged messages."""
         if self.batch is not None:
-            yield self.batch.part(self.low - self.batch.first_seq, self.high - self.batch.first_seq)
+            first_seq = self.batch.first_seq
+            yield self.batch.part(self.low - first_seq, self.high - first_seq)
         if self.source is not None:
             yield from walk(*self.source, [(self.low, self.high)])
 

@@ -13,19 +13,13 @@ from pathlib import Path
 from nsqd_py.broker import state_files
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
+from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.files.log_file import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import Journal, SavedPosition, says_deleted
 from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, ranges_of, union
 from nsqd_py.diskqueue.journals.waits import PackedWaits, grouped, parts, without
-from nsqd_py.diskqueue.recovery import (
-    LogEnd,
-    TopicFiles,
-    find_topic_files,
-    missing_files,
-    needed_of,
-    read_log,
-)
+from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, read_log
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.pqueues.deferred import Wait
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
@@ -60,7 +54,8 @@ def load(broker: Broker, directory: Path, *, is_same_boot: bool = False) -> None
     # It may write a file: after all that may refuse the directory.
     broker.guids.node_id = _node_id(broker, directory)
     broker.log.info("ID: %d", broker.guids.node_id)
-    entries = {entry.name: entry for entry in _read_metadata(broker, directory / state_files.METADATA_FILE)}
+    read = _read_metadata(broker, directory / state_files.METADATA_FILE)
+    entries = {entry.name: entry for entry in read}
     files = _find_files(directory, entries)
     _complete_deletions(broker, directory, files, entries)
     for entry in entries.values():
@@ -313,7 +308,8 @@ class _TopicLoader:
         needed = union(self._needed)
         if not needed:
             return
-        self._broker.losses.note_missing(self._entry.name, needed, self._unsure(needed))
+        unsure = self._unsure(needed)
+        self._broker.losses.note_missing(self._entry.name, needed, unsure)
         self._log.damage.missing_count = count_of(self._lost(needed))
         holes = [hole for hole in self._found.holes if hole not in self._found.damaged_holes]
         name = self._entry.name
@@ -347,7 +343,8 @@ class _TopicLoader:
         is_lost = saved is None
         if saved is None:  # its journal is lost: redeliver everything
             saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
-        needed = union(needed_of(self._found.holes, saved.finished, topic.released))
+        in_holes = needed_of(self._found.holes, saved.finished, topic.released)
+        needed = union(in_holes)
         accepted = self._unsure(needed) if needed and not self._may_be_given_back else []
         for low, high in accepted:
             saved.finished.add_missing(low, high)
@@ -381,7 +378,8 @@ def restore_position(
     position.finished = saved.finished
     position.lost = SeqRanges(0, lost)
     if position.has_lost:
-        position.lost_waits = list(grouped(parts(saved.waiting.rising(), position.lost.parts)))
+        waits = parts(saved.waiting.rising(), position.lost.parts)
+        position.lost_waits = list(grouped(waits))
     waiting: Iterable[Range] = ()
     if deferred or len(saved.waiting):
         waiting = _restore_waiting(position, saved.waiting, deferred, now_ns)
@@ -403,7 +401,8 @@ def _restore_waiting(
         return position.unsettled(low, min(high, released))
 
     requeued = PackedWaits(parts(saved, unsettled))
-    published = PackedWaits(parts(chain.from_iterable(deferred), unsettled)).latest()
+    waits = parts(chain.from_iterable(deferred), unsettled)
+    published = PackedWaits(waits).latest()
     if len(requeued):
         published = PackedWaits(without(published.rising(), requeued.rising()))
     _defer_later(position, merge(requeued.rising(), published.rising()), now_ns)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import urlencode
 
 from kombu.exceptions import OperationalError
 
 from nsqd_py.celery.settings import Settings
 from nsqd_py.client import Connection
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.errors import AtAddress, NoNsqd, NsqClientError
 from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.cluster.access import HttpAccess, servers_in
-from nsqd_py.cluster.admin_client import shown_address
+from nsqd_py.cluster.admin_client import UpstreamError
 from nsqd_py.net.addresses import join_address
 
 _LOCALHOST = "127.0.0.1"
@@ -34,7 +28,9 @@ class Servers:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         # It knows to whom the secret may be sent: over TLS only.
-        self._access = HttpAccess(settings.options, named=servers_in(settings.https))
+        self._access = HttpAccess(
+            settings.options, named=servers_in(settings.https), timeout_s=_HTTP_S, answer_s=_HTTP_S
+        )
 
     def tcp_addresses(self) -> list[str]:
         """Return the addresses of all nsqds, those of the settings first. Raises LookupFailed if no nsqlookupd answers."""
@@ -109,22 +105,9 @@ class Servers:
 
     def _ask(self, address: str, method: str, path: str, query: Mapping[str, str]) -> bytes:
         """Return the answer of an nsqd; empty if it does not have the topic or channel. Raises OperationalError."""
-        origin = address if "://" in address else f"http://{address}"
-        handlers: list[Any] = [urllib.request.ProxyHandler({})]
-        headers: dict[str, str] = {}
-        if origin.startswith("https:"):
-            context = tls_context(self._settings.options, ssl.SSLContext)
-            handlers.append(urllib.request.HTTPSHandler(context=context))
-            headers = self._access.headers_for(shown_address(origin).lower())
-        request = urllib.request.Request(f"{origin}{path}?{urlencode(query)}", headers=headers, method=method)
         try:
-            with urllib.request.build_opener(*handlers).open(request, timeout=_HTTP_S) as answer:
-                return bytes(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == _NOT_FOUND:
-                    return b""
-                text = error.read().decode(errors="replace")
-            raise OperationalError(f"{method} {origin}{path}: {error.code} {text}") from error
-        except OSError as error:
-            raise OperationalError(f"{method} {origin}{path}: {error}") from error
+            return self._access.send(method, address, path, query)
+        except UpstreamError as error:
+            if error.status == _NOT_FOUND:
+                return b""
+            raise OperationalError(str(error)) from error

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from nsqd_py.client.blocking.http_requests import NoAnswer, get, login_header
+from nsqd_py.client.blocking.http_requests import NoAnswer, login_header, request
 from nsqd_py.client.lookup import lookup_headers
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.cluster.admin_client import AdminClient, Answer, shown_address
@@ -38,11 +38,19 @@ class HttpAccess(AdminClient):
     parse_url = staticmethod(split_url)  # a host that no resolver takes is an error of the connection
 
     def fetch(self, url: Url, answer: Answer) -> bytes:
+        return self._request("GET", url, answer)
+
+    def send(self, method: str, address: str, path: str, query: Mapping[str, str]) -> bytes:
+        """Return the answer to a request without a body. Raises UpstreamError."""
+        return self.exchange(method, address, path, query, lambda url: self._request(method, url, Answer()))
+
+    def _request(self, method: str, url: Url, answer: Answer) -> bytes:
         """The token or login is sent over TLS only, to servers that may see it."""
         headers = self.headers_for(join_address(url.host, url.port)) if url.is_secure else {}
         limits = self.answer_s, self.max_answer_bytes
         try:
-            received = get(f"{url.origin}{url.path}", headers, self.client, *limits, step_s=self.timeout_s)
+            whole = f"{url.origin}{url.path}"
+            received = request(method, whole, headers, self.client, *limits, step_s=self.timeout_s)
         except NoAnswer as error:
             raise HttpClientError(str(error)) from error
         answer.note_headers(received.headers)

@@ -115,13 +115,18 @@ def shared_addresses(rows: Iterable[Any]) -> dict[str, SharedAddress]:
         found.setdefault(http, set()).add((tcp, node["hostname"], node["version"], topics))
         by_tcp.setdefault(tcp, set()).add(http)
     shared = {
-        http: SharedAddress(http, len(nsqds), tuple(sorted({topic for nsqd in nsqds for topic in nsqd[3]})))
+        http: SharedAddress(http, len(nsqds), _topics_of(nsqds))
         for http, nsqds in found.items()
         if len(nsqds) > 1
     }
     return {
         tcp: SharedAddress(min(https), len(https), ()) for tcp, https in by_tcp.items() if len(https) > 1
     } | shared
+
+
+def _topics_of(nsqds: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    """Return the topics of nsqds at one address, each with its topics as the fourth value."""
+    return tuple(sorted({topic for *_, topics in nsqds for topic in topics}))
 
 
 @lru_cache(1024)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
+from nsqd_py.cluster.values import flag_in, number_in, number_or_none, rows_in, text_in
 
 # States of a standby.
 FOLLOWING = "following"
@@ -133,7 +133,7 @@ def _known_standby(standby: Mapping[str, Any], lease: GroupLease | None) -> Know
         state=text_in(standby, "state"),
         is_complete=flag_in(standby, "is_complete"),
         lag=lag_in(standby),
-        last_round_ms_ago=last_round_ms_in(standby),
+        last_round_ms_ago=number_or_none(standby, "last_round_ms_ago"),
         set_aside=number_in(standby, "set_aside_messages"),
         lease_decides=flag_in(standby, "lease_decides"),
         lease=lease,
@@ -168,13 +168,6 @@ def _lease(found: Any) -> GroupLease | None:
 def lag_in(row: Mapping[str, Any]) -> Lag:
     """Return how far a standby, or a store, is behind, as its statistics say it."""
     return Lag(number_in(row, "lag_messages"), number_in(row, "lag_bytes"), number_in(row, "lag_ms"))
-
-
-def last_round_ms_in(row: Mapping[str, Any]) -> int | None:
-    """Return the time since it took the last change; None before the first one."""
-    if not isinstance(row.get("last_round_ms_ago"), int):
-        return None
-    return number_in(row, "last_round_ms_ago")
 
 
 def without_counts(role: Role) -> Role:

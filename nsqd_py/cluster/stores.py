@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.roles import Lag, lag_in, last_round_ms_in
-from nsqd_py.cluster.values import number_in, text_in
+from nsqd_py.cluster.roles import Lag, lag_in
+from nsqd_py.cluster.values import number_in, number_or_none, text_in
 
 # A store that takes nothing for this long is a problem, and so is one that lacks changes of this age: a restart of a
 # server, or a slow minute of a cloud, is none.
@@ -63,7 +63,7 @@ def read_store(document: Any) -> Store | None:
         acks=number_in(found, "acks"),
         interval_ms=number_in(found, "interval_ms"),
         lag=lag_in(found),
-        last_round_ms_ago=last_round_ms_in(found),
+        last_round_ms_ago=number_or_none(found, "last_round_ms_ago"),
         objects=number_in(found, "objects"),
         size_bytes=number_in(found, "size_bytes"),
         requests_today=number_in(found, "requests_today"),

@@ -28,6 +28,13 @@ def number_in(document: Any, key: str) -> int:
     return 0
 
 
+def number_or_none(document: Any, key: str) -> int | None:
+    """Return a number that may be missing or null."""
+    if isinstance(document, Mapping) and isinstance(document.get(key), int):
+        return number_in(document, key)
+    return None
+
+
 def flag_in(document: Any, key: str) -> bool:
     return isinstance(document, Mapping) and document.get(key) is True
 

@@ -10,7 +10,8 @@ syncing        writes in steps, fsync of segments, and recovery from a failed fs
 reading        reads chunks of 1 MiB or single records, and searches by time
 history        reads the stored files of a log, where it goes on beyond the disk
 checking       checks records against their checksums, for scrubs and copies
-recovery       reads segments at the start; damaged bytes and missing segments
+recovery       reads segments at the start
+damage         damaged bytes, which are copied aside, and missing segments
 compaction     decides which segments are worth their space, and copies the needed messages of a segment to a sparse one
 
 Threads

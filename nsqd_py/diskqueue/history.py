@@ -18,10 +18,10 @@ from time import sleep
 from typing import NamedTuple, Protocol
 
 from nsqd_py.diskqueue.checking import next_valid
+from nsqd_py.diskqueue.damage import DamageReport
 from nsqd_py.diskqueue.journals.ranges import Range, union
 from nsqd_py.diskqueue.reading import READ_BYTES, ChunkReader, Piece, first_after_id, first_from, read_piece
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, decode_header
-from nsqd_py.diskqueue.recovery import DamageReport
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.message_ids import id_time_ns
 

@@ -7,7 +7,6 @@ file. A file of which little is needed is replaced by a sparse one (`compaction`
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,16 +15,17 @@ from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 
+from nsqd_py.diskqueue.damage import DamageReport
 from nsqd_py.diskqueue.files.log_file import (
     GONE_SUFFIX,
     LARGEST_STEP,
-    SPARE_SUFFIX,
     LogFile,
     log_file_name,
     new_salt,
     run_to_end,
 )
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
+from nsqd_py.diskqueue.files.spare import SpareFile
 from nsqd_py.diskqueue.history import HistoryFile, LogHistory, has_message
 from nsqd_py.diskqueue.journals.epochs import Epochs, raised
 from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, count_of
@@ -41,7 +41,7 @@ from nsqd_py.diskqueue.reading import (
     read_retained_piece,
 )
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
-from nsqd_py.diskqueue.recovery import DamageReport, RecoveredFile
+from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.diskqueue.syncing import (
     Appending,
     Unsynced,
@@ -102,7 +102,7 @@ class TopicLog:
         self.chunks = ChunkReader(self.damage)
         self.history: LogHistory | None = None
         self.may_drop: Callable[[LogFile], bool] = _always
-        self._spare: Path | None = None
+        self._spare = SpareFile(directory, topic, max_file_bytes)
         self.syncs = UnsyncedFiles(directory)
         self._unsynced = self.syncs.unsynced
         self._most_ahead = LARGEST_STEP
@@ -375,7 +375,7 @@ class TopicLog:
     def _creating_file(self) -> Generator[None, None, LogFile]:
         """Create the next file in steps. Raises OSError."""
         path = self.directory / log_file_name(self._topic, self.next_seq)
-        spare, self._spare = self._spare, None
+        spare = self._spare.take()
         header = FileHeader(new_salt(), self.next_seq, self.used_id, is_reused=spare is not None)
         file = yield from LogFile.creating(path, header, spare)
         file.most_ahead = self._most_ahead
@@ -402,11 +402,8 @@ class TopicLog:
 
     def free_spare(self) -> None:
         """Free the space that waits for the next file."""
-        if self._spare is not None:
-            spare, self._spare = self._spare, None
-            gone = spare.with_name(spare.name + GONE_SUFFIX)
-            with suppress(OSError):  # else the next spare file replaces it, or the next start removes it
-                os.rename(spare, gone)  # a thread that is late must not remove the next spare file
+        gone = self._spare.rename()
+        if gone is not None:
             self._in_background(partial(gone.unlink, missing_ok=True))
 
     def use_budget(self, budget: MemoryBudget) -> None:
@@ -640,18 +637,11 @@ class TopicLog:
         file.path = file.path.with_name(file.path.name + GONE_SUFFIX)
         if not self.files or not self._wants_space_of(file):
             return False
-        self._keep_as_spare(file)
+        self._spare.keep(file)
         return True
 
     def _wants_space_of(self, file: LogFile) -> bool:
-        if not self._most_ahead or self._spare is not None:
-            return False
-        return file.end_offset >= self.max_file_bytes // 2 and file.has_one_name
-
-    def _keep_as_spare(self, file: LogFile) -> None:
-        spare = self.directory / f"{self._topic}{SPARE_SUFFIX}"
-        file.retire(spare)
-        self._spare = spare
+        return self._most_ahead > 0 and self._spare.wants(file)
 
     def _let_go(self, file: LogFile) -> None:
         self.busy_files.discard(file)
@@ -667,7 +657,7 @@ class TopicLog:
 
     def _drop(self, file: LogFile) -> None:
         if self._wants_space_of(file):
-            self._keep_as_spare(file)
+            self._spare.keep(file)
         else:
             self._in_background(file.discard())
         self._let_go(file)
@@ -704,7 +694,7 @@ class TopicLog:
     def end(self, taken: Sequence[Unsynced]) -> None:
         """Forget the closed files. Raises OSError if something could not be synced."""
         error = self.note_synced(taken)
-        self._remove_spare()
+        self._spare.remove()
         self._forget()
         if error is not None:
             raise error
@@ -713,16 +703,11 @@ class TopicLog:
         """Delete all files."""
         for file in self.files:
             self._in_background(file.discard())
-        self._remove_spare()
+        self._spare.remove()
         self._forget()
         self.chunks.detach()
         self.history = None
         self.may_drop = _always
-
-    def _remove_spare(self) -> None:
-        if self._spare is not None:
-            self._spare.unlink(missing_ok=True)
-            self._spare = None
 
     def _forget(self) -> None:
         self._set_files([])

@@ -18,6 +18,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from nsqd_py.diskqueue.checking import next_valid
+from nsqd_py.diskqueue.damage import DamageReport
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.files.open_files import do_nothing
 from nsqd_py.diskqueue.journals.ranges import Range
@@ -35,7 +36,6 @@ from nsqd_py.diskqueue.records import (
     encode_record,
     next_record,
 )
-from nsqd_py.diskqueue.recovery import DamageReport
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.message_ids import id_time_ns
 

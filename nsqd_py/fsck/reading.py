@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nsqd_py.broker import state_files
 from nsqd_py.diskqueue import recovery
+from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.journals.journal import SavedPosition, journal_name, read_journal, says_deleted
 from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.journals.waits import PackedWaits
@@ -74,14 +75,10 @@ class LogNumbers:
     def missing(self, saved: Iterable[SavedPosition], held: SavedPosition | None) -> list[Range]:
         """Return the unreadable numbers that some channel, or the topic, has not finished."""
         missing = [
-            hole
-            for position in saved
-            for hole in recovery.needed_of(self.holes, position.finished, self.released)
+            hole for position in saved for hole in needed_of(self.holes, position.finished, self.released)
         ]
         unreleased = [(max(low, self.released), high) for low, high in self.holes]
-        return missing + recovery.needed_of(
-            unreleased, held.finished if held is not None else SeqRanges(), self.end
-        )
+        return missing + needed_of(unreleased, held.finished if held is not None else SeqRanges(), self.end)
 
     def unfinished(self, saved: SavedPosition) -> list[Range]:
         """Return the readable messages that this channel has not finished."""
@@ -95,7 +92,7 @@ class LogNumbers:
         count = count_of(unfinished)
         released = count_of(self.readable) - count_of(self.held)
         deferred = len(self.later(unfinished, saved.waiting, now_ns))
-        missing = count_of(recovery.needed_of(self.holes, saved.finished, self.released))
+        missing = count_of(needed_of(self.holes, saved.finished, self.released))
         return ChannelReport(name, is_paused, count - deferred, deferred, released - count, missing)
 
     def later(self, unfinished: list[Range], waiting: PackedWaits, now_ns: int) -> set[int]:
@@ -210,9 +207,7 @@ class _Reader:
             missing = log.missing(positions.values(), held)
             if stop is None:  # after a kill, the end of the log is unknown
                 missing = common(missing, [(0, log_end)])
-            for gone in recovery.missing_files(
-                entry.name, log.holes, missing, stop.file_seqs if stop else ()
-            ):
+            for gone in missing_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()):
                 findings.append(
                     Finding(gone.name, DamageKind.GONE, gone.low, gone.high, gone.detail, entry.name)
                 )

@@ -258,6 +258,6 @@ def positive(value: int) -> str | None:
     return None if value > 0 else "must be positive"
 
 
-def at_least(least: int) -> Callable[[int | None], str | None]:
-    """Return the check of a number with a lower bound. None is accepted."""
-    return lambda value: None if value is None or value >= least else f"must be at least {least}"
+def at_least(least: int, show: Callable[[int], str] = str) -> Callable[[int | None], str | None]:
+    """Return the check of a number with a lower bound, which `show` writes. None is accepted."""
+    return lambda value: None if value is None or value >= least else f"must be at least {show(least)}"

@@ -49,7 +49,8 @@ class _Host:
         self.average_s = 0.0  # 0 without a measurement
 
     def add(self, took_s: float) -> None:
-        self.average_s += (max(took_s, _SHORTEST_S) - self.average_s) * (_NEWEST if self.average_s else 1.0)
+        weight = _NEWEST if self.average_s else 1.0
+        self.average_s += (max(took_s, _SHORTEST_S) - self.average_s) * weight
 
 
 class HostBalancer:
@@ -80,8 +81,10 @@ class HostBalancer:
             return None
         # The quotas of the working hosts add up to at least the total, so one of them has room, unless it is in
         # `without`.
-        quota = -(-self._total // max(sum(not host.retry_at_s for host in self._hosts.values()), 1))
-        host = self._choose([host for host in usable if host.sending < quota] or usable)
+        working_count = sum(not host.retry_at_s for host in self._hosts.values())
+        quota = -(-self._total // max(working_count, 1))
+        below = [host for host in usable if host.sending < quota]
+        host = self._choose(below or usable)
         if host.retry_at_s:  # in case this try fails too
             host.retry_delay_s = min(2 * host.retry_delay_s, LONGEST_RETRY_S)
             host.retry_at_s = now_s + host.retry_delay_s
@@ -118,7 +121,8 @@ class HostBalancer:
             if self._random.random() < self._epsilon:
                 self._epsilon = max(self._epsilon * EPSILON_DECAY, LEAST_EPSILON)
             elif measured:
-                return self._random.choices(measured, [1 / host.average_s for host in measured])[0]
+                weights = [1 / host.average_s for host in measured]
+                return self._random.choices(measured, weights)[0]
         host = hosts[0]
         self._hosts[host.name] = self._hosts.pop(host.name)
         return host

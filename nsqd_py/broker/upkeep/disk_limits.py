@@ -139,7 +139,8 @@ class DescriptorRelief:
         """Begin, with the descriptor limit of this moment."""
         OPEN_FILES.use_limit()
         OPEN_FILES.on_full = partial(self._flush, _SYNCED_AT_ONCE)
-        OPEN_FILES.on_crowded = partial(gevent.get_hub().loop.run_callback_threadsafe, OPEN_FILES.make_room)
+        loop = gevent.get_hub().loop
+        OPEN_FILES.on_crowded = partial(loop.run_callback_threadsafe, OPEN_FILES.make_room)
 
     @contextmanager
     def room(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""GET requests to nsqlookupds and nsqds. They block only the thread or greenlet that asks."""
+"""Requests without a body to nsqlookupds and nsqds. They block only the thread or greenlet that asks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def login_header(login: str) -> dict[str, str]:
     return {}
 
 
-def get(
+def request(
+    method: str,
     url: str,
     headers: Mapping[str, str],
     options: ClientOptions,
@@ -53,7 +54,7 @@ def get(
     most_lines: int | None = None,
     backend: Backend = THREADS,
 ) -> Answer:
-    """Return the answer to a GET. The server ends it by closing the connection. Raises NoAnswer.
+    """Return the answer to a request without a body. The server ends it by closing the connection. Raises NoAnswer.
 
     answer_s    time limit of the whole answer, `step_s` of connecting and of each read; None: no limit
     most_bytes  of the whole answer; `most_lines` of it, also of chunks, which take time to parse
@@ -62,12 +63,12 @@ def get(
 
     wait_s = partial(_wait_s, monotonic() + answer_s if answer_s else None, step_s)
     try:
-        data = _received(url, headers, options, wait_s, most_bytes, backend)
+        data = _received(method, url, headers, options, wait_s, most_bytes, backend)
         if most_lines is not None and data.count(b"\r\n") > most_lines:
             raise ValueError("the answer has too many lines or chunks")
         # The part of a socket that is read from.
         received: Any = SimpleNamespace(makefile=lambda mode: io.BytesIO(data))
-        response = http.client.HTTPResponse(received, method="GET")
+        response = http.client.HTTPResponse(received, method=method)
         response.begin()
         return Answer(response.status, response.reason, response.headers, response.read())
     except TimeoutError as error:
@@ -80,6 +81,7 @@ def get(
 
 
 def _received(
+    method: str,
     url: str,
     headers: Mapping[str, str],
     options: ClientOptions,
@@ -89,16 +91,17 @@ def _received(
 ) -> bytes:
     """Return all bytes that a server sends. `wait_s` says how long the next step may take. Raises OSError and ValueError."""
     parts = urlsplit(url)
-    lines = [
-        f"{name}: {value}" for name, value in {"Host": parts.netloc, "Connection": "close", **headers}.items()
-    ]
+    fields = {"Host": parts.netloc, "Connection": "close", **headers}
+    if method != "GET":
+        fields["Content-Length"] = "0"
+    lines = [f"{name}: {value}" for name, value in fields.items()]
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     sock = backend.create_connection((parts.hostname, parts.port), wait_s())
     try:
         if parts.scheme == "https":
             context = tls_context(options, backend.ssl_context_class())
             sock = context.wrap_socket(sock, server_hostname=parts.hostname)
-        sock.sendall("\r\n".join([f"GET {path} HTTP/1.1", *lines, "", ""]).encode())
+        sock.sendall("\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode())
         answer = bytearray()
         while data := sock.recv(_READ_BYTES):
             answer += data

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
 from nsqd_py.client.blocking.connection import ClientContext
-from nsqd_py.client.blocking.http_requests import Answer, NoAnswer, get, login_header
+from nsqd_py.client.blocking.http_requests import Answer, NoAnswer, login_header, request
 from nsqd_py.client.lookup import LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in, poll_after_s
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.wrong_port import not_lookupd_http
@@ -36,7 +36,8 @@ def find_nsqds(
     limits = options.lookupd_poll_timeout_s, _MAX_ANSWER_BYTES
     try:
         url = urlunsplit(parts._replace(netloc=host_port))
-        return _nsqds_of(get(url, headers, options, *limits, most_lines=_MAX_LINES, backend=backend))
+        answer = request("GET", url, headers, options, *limits, most_lines=_MAX_LINES, backend=backend)
+        return _nsqds_of(answer)
     except (NoAnswer, ValueError) as error:
         raise LookupFailed(f"{hidden_url(address)}: {error}") from error
 

@@ -1,6 +1,7 @@
 """The segments of a log: files that are written at a known offset, and closed while they are not used.
 
 log_file    one segment: append, read, preallocate, and its index
+spare       the used segment whose space the next one takes
 file_bytes  the bytes of a segment, read as they are needed
 open_files  limits how many segments are open at a time
 

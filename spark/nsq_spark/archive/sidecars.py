@@ -153,7 +153,8 @@ class Manifests:
     def _manifest(self, directory: str) -> dict[str, list[FilePart]]:
         """Return the parts of each file in order; a file that begins again replaces the earlier one of its name."""
         found: dict[str, list[FilePart]] = {}
-        lines = b"\n".join(self._storage.head(f"{directory}/{name}", sys.maxsize) for name in MANIFESTS)
+        texts = (self._storage.head(f"{directory}/{name}", sys.maxsize) for name in MANIFESTS)
+        lines = b"\n".join(texts)
         for line in lines.splitlines():
             try:
                 fields = orjson.loads(line)

@@ -94,13 +94,15 @@ class Storage:
     def is_directory(self, path: str) -> bool:
         if is_local(path):
             return os.path.isdir(local_path(path))
-        return bool(self._infos(path)[1].type == pafs.FileType.Directory)
+        _, info = self._infos(path)
+        return bool(info.type == pafs.FileType.Directory)
 
     def names(self, directory: str) -> list[str]:
         if is_local(directory):
             return _local.names(local_path(directory))
         with suppress(ArchiveError):
-            return [info.base_name for info in self._infos(directory, recursive=False)[1]]
+            _, infos = self._infos(directory, recursive=False)
+            return [info.base_name for info in infos]
         return []
 
     def walk(self, directory: str) -> Iterator[Entry]:
@@ -124,7 +126,8 @@ class Storage:
         store = self._store(path)
         inner = store.inner(path)
         with _errors_of(path):
-            found = store.files.get_file_info(pafs.FileSelector(inner, **selector) if selector else inner)
+            asked = pafs.FileSelector(inner, **selector) if selector else inner
+            found = store.files.get_file_info(asked)
             if not found or (not selector and found.type == pafs.FileType.NotFound):
                 store.check_bucket()
         return store, found
@@ -156,7 +159,8 @@ def local_path(path: str) -> str:
         path = os.fsdecode(unquote_to_bytes(urlsplit(path).path))
     above, dots, below = f"{path}/".rpartition("/../")
     if dots:  # what is before them may be a symbolic link, and then its parent is not the directory that the text names
-        path = os.path.join(os.path.realpath(f"{above}/.."), below.lstrip("/"))
+        real = os.path.realpath(f"{above}/..")
+        path = os.path.join(real, below.lstrip("/"))
     return os.path.abspath(path)
 
 

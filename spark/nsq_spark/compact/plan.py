@@ -40,7 +40,8 @@ class SealedLog(NamedTuple):
 
     def behind(self, seq: int) -> SealedLog:
         """Return the file with the numbers from `seq` on."""
-        return self._replace(first_seq=seq, info=replace(self.info, numbers=(seq, self.end_seq)))
+        info = replace(self.info, numbers=(seq, self.end_seq))
+        return self._replace(first_seq=seq, info=info)
 
 
 class Group(NamedTuple):
@@ -93,7 +94,8 @@ def plan_groups(sealed: Iterable[SealedLog], done: Done, target_bytes: int) -> P
     reached: dict[Log, int] = {}
     for file in sorted(sealed, key=lambda one: (one.log, one.first_seq)):
         spans = done.get(file.log, ())
-        begin = max([reached.get(file.log, 0), *(end for _, end in spans if end <= file.first_seq)])
+        ends = [end for _, end in spans if end <= file.first_seq]
+        begin = max([reached.get(file.log, 0), *ends])
         reached[file.log] = file.end_seq
         ends = [end for first, end in spans if first <= file.first_seq < end]
         if ends and max(ends) >= file.end_seq:

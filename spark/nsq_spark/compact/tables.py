@@ -173,7 +173,8 @@ class _DeltaTable(Table):
             actions = [
                 AddAction(one.name, one.size_bytes, {}, now_ms, True, _statistics(one)) for one in written
             ]
-            marks = [Transaction(_key(log), end, now_ms) for log, end in _ends(written).items()]
+            ends = _ends(written)
+            marks = [Transaction(_key(log), end, now_ms) for log, end in ends.items()]
             properties = CommitProperties(app_transactions=marks)
             table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
 
@@ -251,4 +252,5 @@ def _key(log: Log) -> str:
 
 def _ends(written: Iterable[Written]) -> dict[Log, int]:
     """Return the number behind the last message of each log."""
-    return {one.log: one.span[1] for one in sorted(written, key=lambda one: one.span)}
+    in_order = sorted(written, key=lambda one: one.span)
+    return {one.log: one.span[1] for one in in_order}

@@ -159,9 +159,11 @@ class JobMessages:
         )
         # As Spark's hash partitioning numbers them.
         name = F.expr(f"concat('part ', pmod(hash(topic, {within}), {count}), ' of {count}')")
-        parted = copies.select(*_COPIES, "first.*", name.alias(PART), F.expr(is_shared).alias(SHARED_ID))
+        shared_id = F.expr(is_shared).alias(SHARED_ID)
+        parted = copies.select(*_COPIES, "first.*", name.alias(PART), shared_id)
         if self._done_parts:
-            parted = parted.where(~F.col(PART).isin(list(self._done_parts)))
+            is_done = F.col(PART).isin(list(self._done_parts))
+            parted = parted.where(~is_done)
         return parted.sortWithinPartitions(*_COPIES).drop("key")
 
     # ---- in order of time
@@ -177,8 +179,10 @@ class JobMessages:
             rows = rows.orderBy(*_ORDER).limit(limit)
         marks = self._checkpoint.earlier.marks
         if marks:
-            mark = F.create_map(*(F.lit(one) for pair in marks.items() for one in pair))[F.col("topic")]
-            rows = rows.where(F.coalesce(F.col("timestamp_ns") >= mark, F.lit(True)))
+            by_topic = F.create_map(*(F.lit(one) for pair in marks.items() for one in pair))
+            mark = by_topic[F.col("topic")]
+            is_due = F.col("timestamp_ns") >= mark
+            rows = rows.where(F.coalesce(is_due, F.lit(True)))
         # As Spark's hash partitioning numbers them.
         number = "0" if limit else f"pmod(hash(topic), {self._slots})"
         counts = map(F.expr, ("count(*)", "min(timestamp_ns)", "count_if(timestamp_ns IS NULL)"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from nsqd_py.settings.declaration import Options, at_least, setting, string, strings, switch, urls
-from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
+from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS, format_duration
 from nsqd_py.settings.kinds import choice
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.tools import SourceOptions
@@ -151,7 +151,7 @@ class _ReplaySafety(Options, title="Safety"):
         DURATION,
         10 * MINUTE_NS,
         "How long to retry, with growing pauses, while no nsqd takes a message.",
-        check=lambda value: None if value >= SECOND_NS else "must be at least 1s",
+        check=at_least(SECOND_NS, format_duration),
     )
     report: str = string("File for a report in JSON; - is standard output.")
     refused_file: str = setting(

@@ -144,7 +144,8 @@ class _Task(PublishObserver):
         counts.possible_duplicates += earlier.unsure
         matched = earlier.counts.messages + earlier.refused
         self.result = Outcome(counts, matched, shared_ids=earlier.shared_ids)
-        self._refused = RefusedMessages(job, sender.files, self._ledger.refused_path, self.result.returned)
+        path = self._ledger.refused_path
+        self._refused = RefusedMessages(job, sender.files, path, self.result.returned)
 
     def send_all(self, batches: Batches, sockets: Sequence[int]) -> None:
         """Send all rows, and wait until they are acknowledged. Raises Stopped, NotPublished and NsqClientError."""
@@ -214,8 +215,10 @@ class _Task(PublishObserver):
 
     def _slices(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the rows slice by slice, with the names. The rows of a part are in the same order in each run."""
-        parts = rows.column(PART if self._job.selection.dedupe else SLICE).dictionary_encode()
-        changes = np.diff(parts.indices.to_numpy(zero_copy_only=False)) != 0
+        name = PART if self._job.selection.dedupe else SLICE
+        parts = rows.column(name).dictionary_encode()
+        codes = parts.indices.to_numpy(zero_copy_only=False)
+        changes = np.diff(codes) != 0
         for low, high in equal_runs(changes, rows.num_rows):
             part = parts[low].as_py()
             if part != self._part:
@@ -323,5 +326,6 @@ class _Task(PublishObserver):
 
 def _times_of(rows: pa.RecordBatch) -> Numbers:
     """Return the timestamps; 0 where the archive does not know them."""
-    times: Numbers = pc.fill_null(rows.column("timestamp_ns"), 0).to_numpy(zero_copy_only=False)
+    column = pc.fill_null(rows.column("timestamp_ns"), 0)
+    times: Numbers = column.to_numpy(zero_copy_only=False)
     return times

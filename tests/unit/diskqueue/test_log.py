@@ -114,7 +114,7 @@ def test_a_drop_that_fails_can_be_tried_again(
     """A descriptor that is closed twice may be somebody's socket by then."""
     fill(disk, 4)
     if has_spare:
-        monkeypatch.setattr(disk.log, "_spare", disk.directory / "there is one")
+        monkeypatch.setattr(disk.log._spare, "_path", disk.directory / "there is one")
     closed = []
     renamed = []
     real_close, real_rename = os.close, os.rename

@@ -225,9 +225,7 @@ def _body(message: Any) -> str | bytes:
     encoded = message.get("body_base64")
     if (body is None) == (encoded is None):
         raise ValueError("there is no body" if body is None else "there are two bodies")
-    if encoded is None:
-        return body
-    return b64decode(encoded, validate=True)
+    return body if encoded is None else b64decode(encoded, validate=True)
 
 
 def _row(message: Any, body: str | bytes) -> tuple[Any, ...]:

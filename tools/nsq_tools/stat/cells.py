@@ -65,7 +65,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
         return (_BARS[0] * len(shown)).rjust(width)
     steps = len(_BARS) - 1
     # Rounded up, so that the lowest bar means exactly 0.
-    return "".join(_BARS[-int(-max(value, 0) * steps // highest)] for value in shown).rjust(width)
+    bars = (_BARS[-int(-max(value, 0) * steps // highest)] for value in shown)
+    return "".join(bars).rjust(width)
 
 
 def plot(values: Sequence[float], width: int, height: int) -> list[str]:
@@ -78,7 +79,8 @@ def plot(values: Sequence[float], width: int, height: int) -> list[str]:
     lines = []
     for line in reversed(range(height)):
         parts = (min(level - line * steps, steps) for level in levels)
-        lines.append("".join(_BARS[part - 1] if part > 0 else " " for part in parts).rjust(width))
+        bars = (_BARS[part - 1] if part > 0 else " " for part in parts)
+        lines.append("".join(bars).rjust(width))
     return lines
 
 

@@ -85,7 +85,8 @@ class Checked(_Finder):
 
 def line_of(problem: Problem) -> str:
     """Return "orders/billing: stuck: 5 messages wait, …"."""
-    return one_line(": ".join(filter(None, (subject_of(problem), KINDS[problem.kind].word, problem.text))))
+    parts = (subject_of(problem), KINDS[problem.kind].word, problem.text)
+    return one_line(": ".join(filter(None, parts)))
 
 
 def subject_of(problem: Problem) -> str:
@@ -120,7 +121,8 @@ class Watch(_Finder):
         """Take a round. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
         self._memory.note_round(self._cluster, now_s, time_s)
         self._trends.note_round(self._cluster, now_s)
-        lasting = self._lasting(self._find(self._memory, self._trends, now_s, time_s), now_s)
+        found = self._find(self._memory, self._trends, now_s, time_s)
+        lasting = self._lasting(found, now_s)
         self.problems = sorted(lasting, key=lambda one: (_ORDER[one.kind], -one.weight, one.key))
         self.severities = {}
         for problem in self.problems:

@@ -97,14 +97,17 @@ class Model:
         rates = Rates._make(sum_of(known, QUIET)) if known else None
         log_bytes = None
         if name.channel:
-            counts = ChannelCounts._make(sum_of([part.counts for part in parts], NO_CHANNEL))
+            sums = sum_of([part.counts for part in parts], NO_CHANNEL)
+            counts = ChannelCounts._make(sums)
         else:
             depth, backend_depth, messages = sum_of([part.counts for part in parts], NO_TOPIC)
             counts = NO_CHANNEL._replace(depth=depth, backend_depth=backend_depth, messages=messages)
             rates = rates and rates._replace(finished=rates.left)
             log_bytes = _log_bytes(parts)
         oldest_ns = min((part.oldest_ns for part in parts if part.oldest_ns), default=None)
-        age_s = None if oldest_ns is None else max(0.0, (self._wall_clock() - oldest_ns) / _NS_PER_S)
+        age_s = None
+        if oldest_ns is not None:
+            age_s = max(0.0, (self._wall_clock() - oldest_ns) / _NS_PER_S)
         history = self._histories.setdefault((name, label), _History())
         history.add(counts.depth, (rates or QUIET).growth)
         return Row(
@@ -182,7 +185,8 @@ def _node_part(node: Node, part: TopicPart) -> NodePart:
 def total_depths(rows: Iterable[Row]) -> list[float]:
     """Return the sums of the depths of these rows in the latest rounds, the oldest first."""
     latest_first = (reversed(row.depths) for row in rows)
-    return [sum(depths) for depths in zip_longest(*latest_first, fillvalue=0.0)][::-1]
+    sums = [sum(depths) for depths in zip_longest(*latest_first, fillvalue=0.0)]
+    return sums[::-1]
 
 
 class Failure(NamedTuple):

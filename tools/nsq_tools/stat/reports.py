@@ -121,7 +121,9 @@ class Reports:
             line = (
                 "" if before is None else export.go_line(before, counts, self.options.interval_ns / SECOND_NS)
             )
-            _write((export.HEADER if number % export.REPORTS_PER_HEADER == 0 else "") + line)
+            if number % export.REPORTS_PER_HEADER == 0:
+                line = export.HEADER + line
+            _write(line)
             before = counts
 
     def _stream(self, form: str) -> None:
@@ -142,7 +144,8 @@ class Reports:
     # --- parts of reports
 
     def _selected(self) -> list[Row]:
-        return select(self.model.rows, Filter(self.options.filter), Order.parse(self.options.sort))
+        order = Order.parse(self.options.sort)
+        return select(self.model.rows, Filter(self.options.filter), order)
 
     def _text(self, form: str, failures: Failures, *, is_first: bool) -> str:
         if form == GO:
@@ -171,7 +174,8 @@ class Reports:
                 yield f"{stored.node} {wrong.kind}", f"nsqd {stored.node}: {wrong.text}"
 
     def _standbys(self) -> list[export.Standby]:
-        return export.with_troubles(self.poller.cluster.pairs(), self.options.max_standby_lag_ns / SECOND_NS)
+        most_lag_s = self.options.max_standby_lag_ns / SECOND_NS
+        return export.with_troubles(self.poller.cluster.pairs(), most_lag_s)
 
     def _stores(self) -> list[export.Stored]:
         return export.stores_of(self.poller.cluster.nodes.values())

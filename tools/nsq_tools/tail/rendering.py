@@ -118,7 +118,8 @@ class Renderer:
 
     def show(self, messages: Columns) -> tuple[bytes, int]:
         """Return the bytes to write for a batch, and the number of its messages to finish."""
-        indexes, seen = self._limit.take(self.matching(messages.bodies), len(messages))
+        matching = self.matching(messages.bodies)
+        indexes, seen = self._limit.take(matching, len(messages))
         return self.render(messages, indexes), seen
 
     def matching(self, bodies: Sequence[bytes]) -> Sequence[int]:
@@ -149,7 +150,8 @@ class Renderer:
         except orjson.JSONDecodeError:
             self.not_json_count += 1
             document = None
-        columns = [in_line(next(iter(values_at(document, path)), None)) for path in self._picks]
+        found = [next(iter(values_at(document, path)), None) for path in self._picks]
+        columns = [in_line(value) for value in found]
         return b"\t".join(map(for_terminal_line, columns) if self._is_terminal else columns)
 
 

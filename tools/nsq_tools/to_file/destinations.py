@@ -127,7 +127,8 @@ def _delta_table(root: str) -> Any:
         root, parquet_schema(), mode="ignore", configuration=_DELTA_LIMITS, storage_options=options
     )
     there = {field.name: field.type for field in table.schema().fields}
-    is_ours = all(there.get(field.name) == field.type for field in Schema.from_arrow(parquet_schema()).fields)
+    ours = Schema.from_arrow(parquet_schema())
+    is_ours = all(there.get(field.name) == field.type for field in ours.fields)
     if table.metadata().partition_columns or not is_ours:  # no reader could read it with one of our files
         raise OSError(f"the table in {root} is partitioned, or its columns are not those of nsq-to-file")
     return table

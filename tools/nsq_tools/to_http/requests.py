@@ -82,7 +82,8 @@ class HttpRequest:
         self.server = Server(url.is_secure, url.host, url.port)
         # For logs; without the query, which may hold secrets.
         self.name = url.origin + path.partition("?")[0].replace(_MARKER, PLACEHOLDER)
-        fields = "".join(f"{name}: {value}\r\n" for name, value in _fields(url, headers).items())
+        lines = (f"{name}: {value}\r\n" for name, value in _fields(url, headers).items())
+        fields = "".join(lines)
         self._before, marker, self._after = f"{method} {path} HTTP/1.1\r\n{fields}".encode().partition(
             _MARKER.encode()
         )
@@ -119,7 +120,8 @@ def _fields(url: Url, headers: Headers) -> Headers:
     host = url.origin.partition("://")[2].removesuffix(":443" if url.is_secure else ":80")
     defaults = {"Host": host}
     if url.login:
-        defaults["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
+        login = base64.b64encode(url.login.encode())
+        defaults["Authorization"] = "Basic " + login.decode()
     return merge_headers(defaults, headers.items())
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsqd_py.settings.declaration import Options, setting, strings
-from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
+from nsqd_py.settings.declaration import Options, at_least, setting, strings
+from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS, format_duration
 from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.tools import PRODUCER_OPT, TOPIC
 from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS, Strings
@@ -19,7 +19,7 @@ class _Destination(Options, title="Destination"):
         DURATION,
         MINUTE_NS,
         "Time for which publishing to an nsqd is retried, with growing delays, before to-nsq fails.",
-        check=lambda value: None if value >= SECOND_NS else "must be at least 1s",
+        check=at_least(SECOND_NS, format_duration),
     )
 
 

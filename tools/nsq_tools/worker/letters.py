@@ -137,7 +137,8 @@ def http_addresses(access: HttpAccess, nsqds: Iterable[str], lookupds: Iterable[
     """Return the HTTP addresses of these nsqds, and of those that the nsqlookupds know. Raises UpstreamError."""
     found = [_next_to(access, nsqd) for nsqd in nsqds]
     for lookupd in lookupds:
-        found += [http_address(producer(row)) for row in rows_in(access.get(lookupd, "/nodes"), "producers")]
+        rows = rows_in(access.get(lookupd, "/nodes"), "producers")
+        found += [http_address(producer(row)) for row in rows]
     return list(dict.fromkeys(found))
 
 

@@ -167,9 +167,10 @@ def _rows_in(chunk: Chunk, messages: Sequence[RefusedMessage]) -> list[dict[str,
     times = [message.timestamp_ns for message in messages if message.timestamp_ns is not None]
     if chunk.timestamps_ns is not None and len(times) == len(messages):
         mask &= np.isin(chunk.timestamps_ns, times)
-    if mask.any():
-        return chunk.filter(mask).arrow(_COLUMNS).to_pylist()
-    return []
+    if not mask.any():
+        return []
+    rows: list[dict[str, Any]] = chunk.filter(mask).arrow(_COLUMNS).to_pylist()
+    return rows
 
 
 # ---- on the driver

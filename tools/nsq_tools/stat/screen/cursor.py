@@ -90,7 +90,8 @@ class Cursor(Scroll):
     def _move_to(self, index: int) -> None:
         """Select a line, and scroll just as far as is needed to see it."""
         self.index = _between(index, self.total - 1)
-        self._scroll_to(min(max(self.top, self.index - self.page + 1), self.index))
+        lowest = self.index - self.page + 1
+        self._scroll_to(min(max(self.top, lowest), self.index))
 
 
 def _between(value: int, most: int) -> int:

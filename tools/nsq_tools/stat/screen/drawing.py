@@ -77,7 +77,8 @@ def draw(view: ScreenView, width: int, height: int) -> Lines:
         body = _scrolled(help_lines(width), uppermost, height - 2)
     elif isinstance(uppermost, TopicView) and view.topic is not None:
         head = [_topic_title(view, view.topic, width), topic_totals(view.topic, width), *failures]
-        body = _scrolled(topic_lines(view.topic, width, height), uppermost, height - len(head) - 1)
+        lines = topic_lines(view.topic, width, height)
+        body = _scrolled(lines, uppermost, height - len(head) - 1)
     elif isinstance(uppermost, ProblemTable):
         head = [problem_head(view.problems, width), *failures]
         body = _problems(view, uppermost, width, height, height - len(head) - 1)
@@ -186,7 +187,8 @@ def _more(visible: range, total: int) -> Lines:
 def _table(view: ScreenView, width: int, most_lines: int) -> Lines:
     """Return the heading and rows in `most_lines` lines and, if some do not fit, a line with their number."""
     cursor = view.navigation.table
-    visible = _page_of(cursor, [(row.name, row.node) for row in view.rows], max(most_lines - 1, 0))
+    names = [(row.name, row.node) for row in view.rows]
+    visible = _page_of(cursor, names, max(most_lines - 1, 0))
     layout = layout_of(view.rows, width)
     order = view.navigation.order
     rows = view.rows[visible.start : visible.stop]
@@ -214,7 +216,8 @@ def _problems(view: ScreenView, table: ProblemTable, width: int, height: int, mo
     details = problem_details(view.problems[table.index], width)[: height // _DETAILS_PART]
     list_lines = max(most_lines - 2 - len(details), 1)
     visible = _page_of(table, keys, list_lines)
-    lines = problem_table(view.problems[visible.start : visible.stop], table.index, visible.start, width)
+    shown = view.problems[visible.start : visible.stop]
+    lines = problem_table(shown, table.index, visible.start, width)
     lines += _more(visible, len(keys))
     lines += [Text() for _ in range(list_lines + 1 - len(lines))]
     return [*lines[: list_lines + 1], Text(), *details][: max(most_lines, 0)]
