@@ -47,8 +47,8 @@ run: $(INSTALLED)
 	@echo "And take it:               $(BIN)/nsq-tail --topic=greetings --channel=me --lookupd-http-address=127.0.0.1:4161"
 	@exec contrib/run-local.sh $(BIN) ./data
 
-# Four tests at a time: most of them wait, for processes to start and for time to pass.
-PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
+# Six tests at a time, on two processors too: most of them wait, for processes to start and for time to pass.
+PARALLEL := -n 6 --dist loadgroup --no-loadscope-reorder
 TESTS := -m "not slow" --ignore=tests/architecture
 
 test: $(INSTALLED_DEV)

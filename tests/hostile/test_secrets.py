@@ -231,7 +231,8 @@ def test_a_waiting_nsqd_does_not_log_the_password_of_its_lease(tmp_path):
 
 
 @pytest.mark.parametrize("with_nsqlookupd", sampled([False, True], True))
-def test_nsqadmin_shows_no_secret(with_nsqlookupd, make_nsqd, make_nsqlookupd, make_nsqadmin):
+def test_nsqadmin_shows_no_secret(with_nsqlookupd, make_nsqd, make_nsqlookupd, make_nsqadmin, set_constants):
+    set_constants("nsqadmin", {"nsqadmin_py.cluster.reports.BEGINS_AFTER_S": 0.5})
     nsqlookupd = make_nsqlookupd()
     registration = ("--broadcast-address=127.0.0.1", f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
     nsqd = make_nsqd(f"--auth-http-address=http://user:{CANARY}@127.0.0.1:1/", *registration)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 
 import pytest
 
+from tests.support.auth_server import AuthServer
 from tests.support.consumer_drivers import SHELLS, Shell
 from tests.support.module_servers import module_nsqd
 from tests.support.nsqadmin_cluster import AdminCluster
@@ -48,6 +50,15 @@ def make_shared_nsqd(tmp_path_factory) -> Iterator[MakeNsqd]:
 @pytest.fixture
 def address(shared_nsqd) -> str:
     return f"127.0.0.1:{shared_nsqd.tcp_port}"
+
+
+@pytest.fixture
+def secured_nsqd(make_nsqd, certificates) -> Iterator[NsqdProcess]:
+    """An nsqd that requires TLS, whose auth server lets clients with a secret publish to the topic `mine`."""
+    with closing(AuthServer()) as server:
+        server.grant(("mine", (".*",), ("publish",)))
+        auth = f"--auth-http-address={server.address}"
+        yield make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https", auth)
 
 
 @pytest.fixture

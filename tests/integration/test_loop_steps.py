@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.ours
+pytestmark = [pytest.mark.ours, pytest.mark.slow]  # it waits for ten seconds
 
 
 def test_it_measures_the_longest_steps():

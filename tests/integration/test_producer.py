@@ -21,7 +21,6 @@ from nsqd_py.client.gevent import Producer as GeventProducer
 from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.publish import BadBody, FlushFailed
 from tests.support.aio_client import AioProducer
-from tests.support.auth_server import AuthServer
 from tests.support.ledger import History, compare, judge
 from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
@@ -427,27 +426,19 @@ def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd, make_producer, topic):
 # ---- the connection
 
 
-def test_everything_at_once_tls_snappy_and_auth(make_nsqd, make_producer, certificates):
-    with contextlib.closing(AuthServer()) as server:
-        server.grant(("mine", (".*",), ("publish",)))
-        flags = [
-            *certificates.nsqd_flags,
-            "--tls-required=tcp-https",
-            f"--auth-http-address={server.address}",
-        ]
-        nsqd = make_nsqd(*flags)
-        tls = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
-        producer = make_producer(nsqd, snappy=True, auth_secret="secret", **tls)
-        for number in range(2000):
-            producer.publish_soon("mine", b"%d" % number)
-        producer.flush()
-        assert depth(nsqd, "mine") == 2000
-        with pytest.raises(PublishFailed) as caught:
-            producer.publish("yours", b"x")
-        assert caught.value.code == "E_UNAUTHORIZED"
-        producer.publish("mine", b"x")
-        with pytest.raises(NoNsqd, match=f"127.0.0.1:{nsqd.tcp_port}"):
-            make_producer(nsqd, auth_secret="secret").publish("mine", b"x")
+def test_everything_at_once_tls_snappy_and_auth(secured_nsqd, make_producer, certificates):
+    tls = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
+    producer = make_producer(secured_nsqd, snappy=True, auth_secret="secret", **tls)
+    for number in range(2000):
+        producer.publish_soon("mine", b"%d" % number)
+    producer.flush()
+    assert depth(secured_nsqd, "mine") == 2000
+    with pytest.raises(PublishFailed) as caught:
+        producer.publish("yours", b"x")
+    assert caught.value.code == "E_UNAUTHORIZED"
+    producer.publish("mine", b"x")
+    with pytest.raises(NoNsqd, match=f"127.0.0.1:{secured_nsqd.tcp_port}"):
+        make_producer(secured_nsqd, auth_secret="secret").publish("mine", b"x")
 
 
 # ---- shared

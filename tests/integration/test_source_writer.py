@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import socket
 import threading
@@ -18,7 +17,6 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from nsq_spark.source.data_source import NsqDataSource
 from nsq_spark.source.writer import BadRow, Published, PublishGaveUp, total
-from tests.support.auth_server import AuthServer
 from tests.support.background import Background
 from tests.support.ledger import compare
 from tests.support.network import free_ports
@@ -105,27 +103,19 @@ def test_nsqlookupd_names_the_nsqds(make_nsqlookupd, make_nsqd):
     raise AssertionError("one nsqd got everything, ten times")
 
 
-def test_tls_snappy_and_auth_by_the_names_of_go_nsq(make_nsqd, certificates):
-    with contextlib.closing(AuthServer()) as server:
-        server.grant(("mine", (".*",), ("publish",)))
-        flags = [
-            *certificates.nsqd_flags,
-            "--tls-required=tcp-https",
-            f"--auth-http-address={server.address}",
-        ]
-        nsqd = make_nsqd(*flags)
-        options = {
-            "nsq__tls_v1": "true",
-            "nsq__tls_root_ca_file": certificates.authority,
-            "nsq__snappy": "true",
-            "nsqdTcpAddress": address(nsqd),
-        }
-        rows = [{"body": numbered(10)}]
-        assert write(rows, "body", topic="mine", nsq__auth_secret="secret", **options).messages == 10
-        with pytest.raises(PublishGaveUp, match=rf"{address(nsqd)}: E_UNAUTHORIZED"):
-            write(rows, "body", topic="yours", nsq__auth_secret="secret", **options)
-        with pytest.raises(PublishGaveUp, match=rf"not published: .*{address(nsqd)}"):
-            write(rows, "body", topic="mine", **options)
+def test_tls_snappy_and_auth_by_the_names_of_go_nsq(secured_nsqd, certificates):
+    options = {
+        "nsq__tls_v1": "true",
+        "nsq__tls_root_ca_file": certificates.authority,
+        "nsq__snappy": "true",
+        "nsqdTcpAddress": address(secured_nsqd),
+    }
+    rows = [{"body": numbered(10)}]
+    assert write(rows, "body", topic="mine", nsq__auth_secret="secret", **options).messages == 10
+    with pytest.raises(PublishGaveUp, match=rf"{address(secured_nsqd)}: E_UNAUTHORIZED"):
+        write(rows, "body", topic="yours", nsq__auth_secret="secret", **options)
+    with pytest.raises(PublishGaveUp, match=rf"not published: .*{address(secured_nsqd)}"):
+        write(rows, "body", topic="mine", **options)
 
 
 # ---- nsqd is away

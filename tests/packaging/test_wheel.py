@@ -85,7 +85,7 @@ def build(what: str, source: Path, target: Path, **environment: str) -> Path:
     """Return the file that the build backend makes of a source tree."""
     target.mkdir()
     command = [sys.executable, "-c", BUILD, what, str(target)]
-    variables = os.environ | environment
+    variables = os.environ | {"DISTUTILS_DEBUG": "1"} | environment  # an error comes with its traceback
     done = subprocess.run(command, cwd=source, env=variables, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return target / done.stdout.splitlines()[-1]

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("clusters")]
+# A start of Spark for a measurement, which nothing else is made of.
+pytestmark = [pytest.mark.ours, pytest.mark.slow, pytest.mark.xdist_group("clusters")]
 
 
 def test_it_compares_readers(spark_environment: dict[str, str]) -> None:

@@ -172,7 +172,7 @@ class Consumer(threading.Thread):
 @pytest.mark.parametrize(
     ("rounds", "promotes", "most_files"),
     [
-        (2, True, 25),
+        (2, True, 10),
         pytest.param(25, False, 10_000, marks=pytest.mark.slow),
         pytest.param(25, True, 10_000, marks=pytest.mark.slow),
     ],

@@ -24,7 +24,7 @@ from tests.support.wire import Client, Closed
 
 TOPICS = [f"t{number}" for number in range(24)]
 PUBLISHERS = 2
-LOAD_S = 8.0
+LOAD_S = 4.0
 CHANNEL = "c"
 ANSWER_S = 30.0
 NO_ANSWER = f"a PUB was not answered within {ANSWER_S:g} s"

@@ -16,7 +16,7 @@ LIMIT_S = 10.0
 LONG = pytest.param(200, 3, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("kills", "processes"), [(15, 2), LONG])
+@pytest.mark.parametrize(("kills", "processes"), [(8, 2), LONG])
 def test_kills_lose_nothing_and_stop_nothing(tmp_path, kills, processes):
     with closing(Campaign(tmp_path / "kills", processes, seed=45, limit_s=LIMIT_S)) as campaign:
         campaign.run(kills, time.monotonic() + 3600)

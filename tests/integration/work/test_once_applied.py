@@ -42,8 +42,18 @@ def publish_twice(app: App, topic: str) -> None:
         app.publish(topic, {"id": number})
 
 
-def handle_all_twice(app: App, nsqd: Any, topic: str) -> HandlerStats:
-    """Publish the orders twice, and run the app until all are finished. Return the statistics of its handler."""
+def handle_all_twice(address: str, nsqd: Any, topic: str, concurrency: int, once: Once) -> HandlerStats:
+    """Publish the orders twice, and run an app until all are finished. Return the statistics of its handler."""
+    app = App(nsqd_tcp_addresses=address)
+
+    @app.handler(
+        topic, concurrency=concurrency, retry=Retry(attempts=None, first_s=0.01, factor=1), once=once
+    )
+    def bill(order: dict, message: Message, connection: Any) -> None:
+        connection.execute("UPDATE accounts SET balance = balance + 1")
+        if order["id"] % 3 == 0 and message.attempts == 1:
+            raise RuntimeError("after its work")
+
     publish_twice(app, topic)
     with app.start() as running:
         wait_until(lambda: is_done(nsqd, topic), what="all messages to be finished")
@@ -56,16 +66,8 @@ def test_in_sqlite(shared_nsqd, address, topic, tmp_path) -> None:
     path = tmp_path / "shop.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("CREATE TABLE accounts (balance INTEGER); INSERT INTO accounts VALUES (0)")
-    app = App(nsqd_tcp_addresses=address)
     once = Once(lambda: sqlite3.connect(path, timeout=30), key=lambda order: order["id"])
-
-    @app.handler(topic, concurrency=4, retry=Retry(attempts=None, first_s=0.01, factor=1), once=once)
-    def bill(order: dict, message: Message, connection: sqlite3.Connection) -> None:
-        connection.execute("UPDATE accounts SET balance = balance + 1")
-        if order["id"] % 3 == 0 and message.attempts == 1:
-            raise RuntimeError("after its work")
-
-    stats = handle_all_twice(app, shared_nsqd, topic)
+    stats = handle_all_twice(address, shared_nsqd, topic, 4, once)
     with closing(sqlite3.connect(path)) as connection:
         assert balance_of(connection) == COUNT
     assert stats.dropped == COUNT
@@ -75,16 +77,8 @@ def test_in_postgresql_with_several_threads(shared_nsqd, address, topic, postgre
     with psycopg.connect(postgresql) as connection:
         connection.execute("CREATE TABLE accounts (balance bigint)")
         connection.execute("INSERT INTO accounts VALUES (0)")
-    app = App(nsqd_tcp_addresses=address)
     once = Once(lambda: psycopg.connect(postgresql), key=lambda order: order["id"])
-
-    @app.handler(topic, concurrency=8, retry=Retry(attempts=None, first_s=0.01, factor=1), once=once)
-    def bill(order: dict, message: Message, connection: psycopg.Connection) -> None:
-        connection.execute("UPDATE accounts SET balance = balance + 1")
-        if order["id"] % 3 == 0 and message.attempts == 1:
-            raise RuntimeError("after its work")
-
-    stats = handle_all_twice(app, shared_nsqd, topic)
+    stats = handle_all_twice(address, shared_nsqd, topic, 8, once)
     with psycopg.connect(postgresql) as connection:
         assert balance_of(connection) == COUNT
         (rows,) = connection.execute("SELECT count(*) FROM nsqd_py_applied").fetchone()

@@ -36,7 +36,9 @@ class Jobs:
     def __init__(self, *addresses: str, topic: str = "clock.due") -> None:
         self.found: list[tuple[str, int, float]] = []
         self._lock = Lock()
-        self._consumer = Consumer(topic, "test#ephemeral", self._note, nsqd_tcp_addresses=addresses)
+        self._consumer = Consumer(
+            topic, "test#ephemeral", self._note, nsqd_tcp_addresses=addresses, lookupd_poll_interval=0.5
+        )
 
     def _note(self, message: Message) -> None:
         _, headers = unwrap(message.body)
@@ -211,6 +213,7 @@ def test_with_two_nsqds_one_may_go_and_come_back(
 ) -> None:
     monkeypatch.setattr(tokens, "OVERDUE_S", 4.0)
     monkeypatch.setattr(scheduler, "_MISSING_INTERVAL_S", 0.5)
+    monkeypatch.setattr(scheduler, "_LOOK_S", 0.5)
     ports = free_ports(4)
     nsqds = [make_nsqd(ports=(ports[0], ports[1])), make_nsqd(ports=(ports[2], ports[3]))]
     with Jobs(*map(address_of, nsqds)) as jobs:

@@ -77,7 +77,7 @@ def test_what_was_read_before_a_repair_is_read_again(stalled: World) -> None:
                 return reader.read(file, 0, 10)
             except StillReading:
                 woken.clear()
-                wait_until(lambda: gevent.sleep(0) or woken)
+                wait_until(lambda: gevent.sleep(0.001) or woken)
 
     pool.gate.set()
     assert read() == b"damaged"

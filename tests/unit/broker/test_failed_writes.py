@@ -169,7 +169,7 @@ def test_a_write_that_goes_on_after_its_publisher_was_refused(
         gate.set()
         threads = bench.threads
         wait_until(
-            lambda: gevent.sleep(0) or threads.idle_count == threads.thread_count,
+            lambda: gevent.sleep(0.001) or threads.idle_count == threads.thread_count,
             what="the thread to end its write",
         )
     assert all(map(bench.is_taken, (b"three", b"four" * 100, b"five" * 100)))

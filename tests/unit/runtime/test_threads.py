@@ -243,7 +243,7 @@ def test_a_bug_after_a_call_does_not_stop_the_calls_after_it() -> None:
 
     for number in range(3):
         threads.begin(int, (), lambda _, number=number: end(number))
-    wait_until(lambda: gevent.sleep(0) or len(ended) == 3)
+    wait_until(lambda: gevent.sleep(0.001) or len(ended) == 3)  # the loop polls
     assert ended == [0, 1, 2]
 
 

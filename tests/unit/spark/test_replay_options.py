@@ -16,6 +16,7 @@ from nsq_spark.replay.options import PROGRAM
 from nsqd_py.settings.declaration import Options
 
 TO = "--nsqd-tcp-address=127.0.0.1:4150"
+GOOD = ("/archive", "--yes", TO)
 NOW_NS = 1_700_000_000 * 10**9
 
 
@@ -115,65 +116,29 @@ def test_the_file_of_refused_messages_is_another_one_in_each_run() -> None:
     [
         ((TO, "--yes"), "name an archive: spark-replay /path/of/files"),
         (("/archive", "--yes"), "--nsqd-tcp-address or --lookupd-http-address required"),
-        (
-            ("/archive", "--yes", TO, "--lookupd-http-address=h:4161"),
-            "use --nsqd-tcp-address or --lookupd-http",
-        ),
         (("/archive", "--yes", "--lookupd-http-address=h"), "--lookupd-http-address: h has no port"),
         (("/archive", "--yes", "--nsqd-tcp-address=nowhere"), "--nsqd-tcp-address: "),
         (("/archive", TO), "there is no terminal to ask on: --yes starts without asking"),
-        (
-            ("/archive", "--yes", TO, "--producer-opt=tsl,1"),
-            '--producer-opt: there is no client option "tsl"',
-        ),
-        (("/archive", "--yes", TO, "--to-topic=a b"), "--to-topic 'a b' is not a valid name"),
-        (
-            ("/archive", "--yes", TO, "--topic-map=ab"),
-            "--topic-map must be old=new, where new is a valid topic name",
-        ),
-        (
-            ("/archive", "--yes", TO, "--topic-map=a=!"),
-            "--topic-map must be old=new, where new is a valid topic name",
-        ),
-        (
-            ("/archive", "--yes", TO, "--topic-map=a=b", "--topic-map=a=c"),
-            "--topic-map gives two names to 'a'",
-        ),
-        (("/archive", "--yes", TO, "--start=yesterday"), '--start: "yesterday" is not a time'),
-        (("/archive", "--yes", TO, "--start=-1h", "--end=-2h"), "--start '-1h' must be before --end '-2h'"),
-        (
-            ("/archive", "--yes", TO, "--speed=2"),
-            "--speed must be original, max, or a factor such as 2x, got '2'",
-        ),
-        (
-            ("/archive", "--yes", TO, "--speed=0x"),
-            "--speed must be original, max, or a factor such as 2x, got '0x'",
-        ),
-        (("/archive", "--yes", TO, "--topic-pattern=("), "--topic-pattern '(' is not a regular expression"),
-        (
-            ("/archive", "--yes", TO, "--json-schema=a INT"),
-            "--json-schema gives the types of the fields in --where",
-        ),
-        (
-            ("/archive", "--yes", TO, "--where=timestamp > NOW () - INTERVAL 1 HOUR"),
-            "--where: NOW has another value each time",
-        ),
-        (
-            ("/archive", "--yes", TO, "--where=x < current_date AND a = 'now()'"),
-            "--where: current_date has another value",
-        ),
-        (("/archive", "--yes", TO, "--limit=0"), "--limit must be at least 1"),
-        (("/archive", "--yes", TO, "--rate=0"), "--rate must be at least 1"),
-        (("/archive", "--yes", TO, "--give-up-after=1ms"), "--give-up-after must be at least 1s"),
-        (("/archive", "--yes", TO, "--conf=x=1"), "--conf must be spark.name=value, got 'x=***'"),
-        (
-            ("/archive", "--yes", TO, "--conf=spark.master=local"),
-            "use --master in place of --conf spark.master",
-        ),
-        (
-            ("/archive", "--yes", TO, "--report=/no/such/place"),
-            "--report /no/such/place: cannot be written there",
-        ),
+        ((*GOOD, "--lookupd-http-address=h:4161"), "use --nsqd-tcp-address or --lookupd-http"),
+        ((*GOOD, "--producer-opt=tsl,1"), '--producer-opt: there is no client option "tsl"'),
+        ((*GOOD, "--to-topic=a b"), "--to-topic 'a b' is not a valid name"),
+        ((*GOOD, "--topic-map=ab"), "--topic-map must be old=new, where new is a valid topic name"),
+        ((*GOOD, "--topic-map=a=!"), "--topic-map must be old=new, where new is a valid topic name"),
+        ((*GOOD, "--topic-map=a=b", "--topic-map=a=c"), "--topic-map gives two names to 'a'"),
+        ((*GOOD, "--start=yesterday"), '--start: "yesterday" is not a time'),
+        ((*GOOD, "--start=-1h", "--end=-2h"), "--start '-1h' must be before --end '-2h'"),
+        ((*GOOD, "--speed=2"), "--speed must be original, max, or a factor such as 2x, got '2'"),
+        ((*GOOD, "--speed=0x"), "--speed must be original, max, or a factor such as 2x, got '0x'"),
+        ((*GOOD, "--topic-pattern=("), "--topic-pattern '(' is not a regular expression"),
+        ((*GOOD, "--json-schema=a INT"), "--json-schema gives the types of the fields in --where"),
+        ((*GOOD, "--where=timestamp > NOW () - INTERVAL 1 HOUR"), "--where: NOW has another value each time"),
+        ((*GOOD, "--where=x < current_date AND a = 'now()'"), "--where: current_date has another value"),
+        ((*GOOD, "--limit=0"), "--limit must be at least 1"),
+        ((*GOOD, "--rate=0"), "--rate must be at least 1"),
+        ((*GOOD, "--give-up-after=1ms"), "--give-up-after must be at least 1s"),
+        ((*GOOD, "--conf=x=1"), "--conf must be spark.name=value, got 'x=***'"),
+        ((*GOOD, "--conf=spark.master=local"), "use --master in place of --conf spark.master"),
+        ((*GOOD, "--report=/no/such/place"), "--report /no/such/place: cannot be written there"),
     ],
 )
 def test_a_wrong_command_line(
@@ -186,7 +151,7 @@ def test_a_wrong_command_line(
     "words", [("--dedupe=name",), ("--order=size",), ("--format=xml",), ("--no-such-flag",)]
 )
 def test_a_word_that_no_flag_knows(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    assert words[0].partition("=")[0].strip("-") in refusal(capsys, "/archive", "--yes", TO, *words)
+    assert words[0].partition("=")[0].strip("-") in refusal(capsys, *GOOD, *words)
 
 
 def test_without_spark_it_says_what_to_install(
@@ -194,7 +159,7 @@ def test_without_spark_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(replay_checks, "_PACKAGES", ("pyspark", "pyarrow", "pandas"))
     monkeypatch.setattr(replay_checks, "find_spec", lambda name: None)
-    assert main(["/archive", "--yes", TO]) == 1
+    assert main([*GOOD]) == 1
     assert (
         capsys.readouterr().err
         == "spark-replay: it needs pyspark, pyarrow, pandas: pip install 'nsqd-py[spark]'\n"
