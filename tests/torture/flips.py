@@ -447,9 +447,11 @@ def campaign(
                     if figures.count >= flips or time.monotonic() > ends_s:
                         break
                     world.round(min(FLIPS_AT_ONCE, flips - figures.count))
-                    say(f"{figures.count} flips, {len(figures.problems())} problems")
+                    say(f"{figures.count} flips ({setting}), {len(figures.problems())} problems")
                     if len(figures.problems()) > before:  # what follows may come from that
                         break
+            for problem in figures.problems()[before:]:
+                say(f"  {problem}")
             if keep is not None and len(figures.problems()) > before:
                 shutil.copytree(folder / f"world{number}", keep / f"world{number}", dirs_exist_ok=True)
     return figures
