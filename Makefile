@@ -11,6 +11,7 @@
 # make celery-kills   kills of nsqd, and of Redis, under Celery workers, with a table; CELERY_ARGS="--kills 1000"
 # make worker-kills   kills of nsq-worker, its processes and its nsqd, with what was lost, repeated or stuck; WORKER_ARGS="--kills 1000"
 # make store-losses   machines and disks of nsqds with a store destroyed under load, with faults of the store; STORE_ARGS="--kills 20"
+# make flips   bits that flip in stores, data paths and standbys, with what was found, repaired or lost; FLIPS_ARGS="--flips 100"
 # make screenshots takes the pictures of nsqadmin's page in docs/images again
 # make terminal-picture   runs the commands of docs/images/terminal.svg and draws it again (needs the default ports)
 # make docs    the site of docs/, in site/VERSION; the versions that are in site/ are a menu on each page
@@ -32,11 +33,12 @@ FAILOVERS_ARGS ?=
 CELERY_ARGS ?=
 WORKER_ARGS ?=
 STORE_ARGS ?=
+FLIPS_ARGS ?=
 
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-slow torture fuzz soak stress failovers celery-kills worker-kills store-losses check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
+.PHONY: run test test-compiled test-slow torture fuzz soak stress failovers celery-kills worker-kills store-losses flips check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -93,6 +95,9 @@ worker-kills: $(INSTALLED_DEV)
 
 store-losses: $(INSTALLED_DEV)
 	@$(BIN)/python -m tests.torture.store_losses $(STORE_ARGS)
+
+flips: $(INSTALLED_DEV)
+	@$(BIN)/python -m tests.torture.flips $(FLIPS_ARGS)
 
 check: $(INSTALLED_DEV)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rules types
