@@ -46,6 +46,7 @@ from nsqd_py.errors import StartError
 from nsqd_py.protocol.message_ids import END_OF_IDS_NS, FIRST_ID_NS
 from nsqd_py.queue.storage import PositionJournal
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe
+from nsqd_py.runtime.one_bit import corrected, differs_by_a_bit
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.runtime.private_files import read_bytes
 from nsqd_py.runtime.threads import GreenletLock, in_thread
@@ -75,6 +76,7 @@ _NOT_FOR_GO = (
 
 # Earlier versions wrote none, and ignore it.
 _CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"\}\s*$')
+_FIRST_LINE_BYTES = 9  # a checksum, and the end of the line
 # Each begins with the checksum of the rest.
 _CHECKED_FILES = (
     STOP_FILE,
@@ -355,6 +357,51 @@ def _checked_content(data: bytes) -> bytes | None:
     """Return what follows the checksum; None if that is wrong."""
     checksum, _, content = data.partition(b"\n")
     return content if checksum == b"%08x" % extend(0, content) else None
+
+
+def mend_files(directory: Path) -> list[str]:
+    """Correct the files of which one bit has flipped; return a sentence about each damaged one. Raises OSError."""
+    sentences = []
+    for name in [*damaged_files(directory), METADATA_FILE]:
+        path = directory / name
+        try:
+            data = read_bytes(path)
+        except FileNotFoundError:
+            continue
+        content = _metadata_without_flip(data) if name == METADATA_FILE else _checked_without_flip(data)
+        if content is not None:
+            replace_file(path, content)
+            sentences.append(f"{name} was damaged: one bit had flipped, which its checksum has corrected")
+        elif name != METADATA_FILE:
+            sentences.append(f"{name} is damaged: its checksum is wrong; nsqd starts without it")
+    return sentences
+
+
+def _checked_without_flip(data: bytes) -> bytes | None:
+    """Return the content of a damaged file with a checksum in its first line; None if more than a bit is wrong."""
+    first, content = data[:_FIRST_LINE_BYTES], data[_FIRST_LINE_BYTES:]
+    right = b"%08x\n" % extend(0, content)
+    if differs_by_a_bit(first, right):
+        return right + content
+    try:
+        found = corrected(content, int(first, 16))
+    except ValueError:
+        return None
+    return first + found if found is not None else None
+
+
+def _metadata_without_flip(data: bytes) -> bytes | None:
+    """Return the content of a damaged `nsqd.dat`; None if it is not damaged, or if more than a bit is wrong."""
+    end = data.rfind(b',"crc32c":"')
+    if end < 0:
+        return None
+    content, last = data[:end], data[end:]
+    right = b',"crc32c":"%08x"}' % extend(0, content)
+    if differs_by_a_bit(last, right):
+        return content + right
+    found = _CHECKSUM.fullmatch(last)
+    corrected_content = corrected(content, int(found[1], 16)) if found is not None else None
+    return corrected_content + last if corrected_content is not None else None
 
 
 def data_path_id(directory: Path) -> str:

@@ -18,9 +18,11 @@ from google_crc32c import extend
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.broker.state_files import CLOCK_FILE, METADATA_FILE
+from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import DELETED, encode_entry, journal_name
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.feed.pieces import (
     CHECKED_BYTES,
@@ -272,9 +274,21 @@ class Feed:
             if mine is None or mine.salt != file.salt or not 0 < mine.end_offset <= file.end_offset:
                 continue
             start = max(0, mine.end_offset - CHECKED_BYTES)
-            if extend(0, self._read(file, start, mine.end_offset - start)) == mine.checksum:
+            is_same = extend(0, self._read(file, start, mine.end_offset - start)) == mine.checksum
+            if is_same or self._is_damaged(file, start, mine.end_offset):
                 found[file.path.name] = mine.end_offset
         return found
+
+    def _is_damaged(self, file: LogFile, start: int, end: int) -> bool:
+        """True if nsqd's own bytes here are damaged: then the reader must not lose its own, which may be the only good ones."""
+        damaged: list[Range] = []
+        try:
+            in_thread(
+                self._threadpool, lambda: damaged.extend(damage_in(file.path, file.salt, file.end_offset))
+            )
+        except OSError:
+            return False
+        return any(low < end and high > start for low, high in damaged)
 
     def _list_topic(self, topic: Topic, log: TopicLog, matching: dict[str, int]) -> TopicListing:
         """Return the list of files. The reader removes others, and sets aside what only it has."""

@@ -9,6 +9,7 @@ threads        blocking work in threads; greenlets that are reused
 disk_speed     measures system calls; decides if the event loop may use the disk
 pacing         long work in slices; how late the event loop is
 private_files  files and directories that only their owner can read, and that are no links; locks; files of others
+one_bit        corrects a flipped bit by a checksum
 documents      checks of documents, JSON and compressed files that others may have written
 
 Threads

@@ -16,7 +16,7 @@ import gevent
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Ports
 from nsqd_py.broker.startup import load
-from nsqd_py.broker.state_files import ClockKeeper, damaged_files
+from nsqd_py.broker.state_files import ClockKeeper, mend_files
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
@@ -155,8 +155,6 @@ class Daemon:
             text = f"failed to lock data-path: {error.strerror} ({path}); --data-path must be a directory that exists"
             raise StartError(f"{text}, and that this user can read and write") from error
         self._log.info("%s", version_string("nsqd"))
-        for name in damaged_files(Path(path)):
-            self._log.error("NSQ: %s is damaged: its checksum is wrong; nsqd starts without it", name)
         self._alarms.on_earlier = self._set_timer
         with self._signals as signals:
             self._serve(signals)
@@ -230,6 +228,8 @@ class Daemon:
 
     def _load(self) -> None:
         """Load the data path. Raises StartError, OSError, _Stopped and StartsOver."""
+        for sentence in mend_files(Path(self._options.data_path or ".")):
+            self._log.error("NSQ: %s", sentence)
         self._parts = make_parts(self)
         for part in self._parts:
             part.take_role()

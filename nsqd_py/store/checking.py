@@ -169,7 +169,10 @@ class _Check:
         except BadObject as error:
             self._is_mine = bool(self._claims.store)
             self._note(HEAD_NAME, str(error), f"{self._remedy()}, or one with --restore-from")
-            return None
+            corrected = Head.corrected(data)
+            if corrected is None:
+                return None
+            head = corrected
         self._report.epoch = head.epoch
         self._is_mine = self._claims.is_mine(head)
         return head

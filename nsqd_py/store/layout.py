@@ -20,6 +20,7 @@ from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe, load_member_json
+from nsqd_py.runtime.one_bit import corrected, differs_by_a_bit
 
 FORMAT = 1
 HEAD_NAME = "head.json"
@@ -32,6 +33,7 @@ WRITER_BYTES = 8
 _ROUND_NAME = re.compile(rf"{ROUNDS}/(?P<number>[0-9a-f]{{16}})")
 _FILE_EPOCH = re.compile(r"-(?P<epoch>\d+)\.log$")
 _CHECKSUM = "crc32c"
+_CHECKSUM_BEGINS = b',\n "%b": ' % _CHECKSUM.encode()
 _WRONG = "its checksum is wrong"
 _WRITER = re.compile(rf"[0-9a-f]{{{2 * WRITER_BYTES}}}")
 
@@ -99,7 +101,28 @@ class Head:
 
     def encode(self) -> bytes:
         fields = {"format": FORMAT, **asdict(self)}
-        return json.dumps({**fields, _CHECKSUM: _checksum_of(fields)}, indent=1).encode() + b"\n"
+        return json.dumps({**fields, _CHECKSUM: f"{_checksum_of(fields):08x}"}, indent=1).encode() + b"\n"
+
+    @classmethod
+    def corrected(cls, data: bytes) -> Head | None:
+        """Return the head in damaged content of which one bit has flipped; None if more is wrong."""
+        end = data.rfind(_CHECKSUM_BEGINS)
+        if end < 0:
+            return None
+        content, last = data[:end], data[end:]
+        right = b'%b"%08x"\n}\n' % (_CHECKSUM_BEGINS, extend(0, content))
+        found: bytes | None = content
+        if not differs_by_a_bit(last, right):
+            try:
+                found = corrected(content, int(last.removeprefix(_CHECKSUM_BEGINS)[1:9], 16))
+            except ValueError:
+                return None
+        if found is None:
+            return None
+        try:
+            return cls.decode(found + b"\n}\n")
+        except BadObject:
+            return None
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
@@ -107,7 +130,7 @@ class Head:
         try:
             fields = load_member_json(data)
             checksum = fields.pop(_CHECKSUM, None)
-            is_right = checksum in (None, _checksum_of(fields))
+            is_right = checksum in (None, f"{_checksum_of(fields):08x}")
             if fields.pop("format") != FORMAT:
                 text = f"{HEAD_NAME} was written by a later version of nsqd-py"
                 raise LaterVersion(text) if is_right else BadObject(f"{text}, or is damaged: {_WRONG}")
@@ -121,9 +144,10 @@ class Head:
         return head
 
 
-def _checksum_of(fields: dict[str, Any]) -> str:
-    """Return the crc32c of these fields as JSON without blanks."""
-    return f"{extend(0, json.dumps(fields, separators=(',', ':')).encode()):08x}"
+def _checksum_of(fields: dict[str, Any]) -> int:
+    """Return the crc32c of these fields as `Head.encode` writes them, up to the checksum."""
+    checksum: int = extend(0, json.dumps(fields, indent=1).removesuffix("\n}").encode())
+    return checksum
 
 
 # ---- log files

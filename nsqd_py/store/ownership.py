@@ -178,7 +178,9 @@ def _check_has_head(objects: Objects) -> None:
 def _write_head_again(
     objects: Objects, writer: str, claims: Claims, on_damage: OnDamage, *, is_restoring: bool
 ) -> None:
-    """Write a damaged head again from the newest round, if its writer is of this data path, or for a restore.
+    """Write a damaged head again: without the bit that has flipped, or from the newest round, if more is wrong.
+
+    The newest round counts if its writer is of this data path, or for a restore.
 
     An nsqd that has moved the head later, and has no takeover yet, finds that the head does not name it. Raises BadObject if
     the head cannot be written.
@@ -194,6 +196,22 @@ def _write_head_again(
         damage = error
     else:
         return
+    head = Head.corrected(data)
+    how = "its checksum"
+    if head is None:
+        head = _head_of_rounds(objects, claims, damage, is_restoring=is_restoring)
+        how = "the rounds"
+    with suppress(Exists):
+        objects.create(aside_name(HEAD_NAME, writer), data)
+    try:
+        objects.swap(HEAD_NAME, head.encode(), version)
+    except Changed as error:
+        raise StoreError(f"{HEAD_NAME} has changed: {error}") from error
+    on_damage(BadObject(f"{damage}; set aside, and written again from {how}"))
+
+
+def _head_of_rounds(objects: Objects, claims: Claims, damage: BadObject, *, is_restoring: bool) -> Head:
+    """Return a head for a claim, from the newest round. Raises BadObject if this nsqd may not, or if there is none."""
     rounds = _Rounds(objects)
     newest = rounds.newest()
     if newest is None or rounds.is_backup(newest):
@@ -203,14 +221,7 @@ def _write_head_again(
             f"{damage}; the nsqd that has written the store writes it again, or one with --restore-from and an empty data path"
         )
     store = claims.store or os.urandom(WRITER_BYTES).hex()
-    head = Head(store, newest.epoch + _SKIPPED_EPOCHS, newest.writer, "unknown", rounds.newest_base(newest))
-    with suppress(Exists):
-        objects.create(aside_name(HEAD_NAME, writer), data)
-    try:
-        objects.swap(HEAD_NAME, head.encode(), version)
-    except Changed as error:
-        raise StoreError(f"{HEAD_NAME} has changed: {error}") from error
-    on_damage(BadObject(f"{damage}; set aside, and written again from the rounds"))
+    return Head(store, newest.epoch + _SKIPPED_EPOCHS, newest.writer, "unknown", rounds.newest_base(newest))
 
 
 class _Rounds:

@@ -220,6 +220,21 @@ def test_a_consumer_gets_what_was_damaged_where_it_reads(primary, follow):
     assert "lost_count" not in primary.channel_stats("t", "c")
 
 
+def test_a_standby_keeps_what_is_damaged_at_the_end_of_a_file_of_its_primary(primary, follow):
+    """Both were stopped: the end of a file decides whether it must be copied again, and the copy has the only good bytes."""
+    standby = follow()
+    primary.kill()
+    standby.kill()
+    path = logs(primary)[0]
+    before = path.read_bytes()
+    flip(path, len(before) - 20)
+    primary.start()
+    again = follow()
+    wait_until(lambda: path.read_bytes() == before, DEADLINE_S, "the repair")
+    assert sorted(consume_all(primary, "t", "c")) == BODIES
+    assert not list(again.data_path.glob("standby-removed-*"))
+
+
 @changes
 def test_a_primary_completes_its_files_from_its_standby(how, place, primary, follow):
     follow("--scrub-rate=0")

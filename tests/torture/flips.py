@@ -22,7 +22,7 @@ import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,6 +145,7 @@ class World:
         self._standby: NsqdProcess | None = None
         self._expected: list[bytes] = []
         self._finished: set[bytes] = set()
+        self.is_over = False  # messages that only one copy has cannot be repaired
         self._start()
         self._nsqd.create(TOPIC, ALL, PART)
         self._publish(FIRST_COUNT)
@@ -384,6 +385,7 @@ class World:
     def _lose_disk(self, name: str) -> None:
         """Let the other copy take over, which must have everything, and be in its place from then on."""
         name = f"{name}, then the disk was lost"
+        self.is_over = True
         self._nsqd.kill()
         if self._standby is not None and not self._has_store:
             promote(self._standby)
@@ -429,6 +431,7 @@ def campaign(
     ends_s: float,
     say: Callable[[str], object] = lambda _: None,
     keep: Path | None = None,
+    settings: Sequence[str] = SETTINGS,
 ) -> Figures:
     """Flip bits in one world after the other, of each setting in turn.
 
@@ -438,7 +441,7 @@ def campaign(
     chance = random.Random(seed)
     number = 0
     while figures.count < flips and time.monotonic() < ends_s:
-        setting = SETTINGS[number % len(SETTINGS)]
+        setting = settings[number % len(settings)]
         number += 1
         before = len(figures.problems())
         with closing(World(folder / f"world{number}", setting, chance, figures)) as world:
@@ -447,9 +450,11 @@ def campaign(
                     if figures.count >= flips or time.monotonic() > ends_s:
                         break
                     world.round(min(FLIPS_AT_ONCE, flips - figures.count))
-                    say(f"{figures.count} flips, {len(figures.problems())} problems")
-                    if len(figures.problems()) > before:  # what follows may come from that
+                    say(f"{figures.count} flips ({setting}), {len(figures.problems())} problems")
+                    if world.is_over or len(figures.problems()) > before:  # what follows may come from that
                         break
+            for problem in figures.problems()[before:]:
+                say(f"  {problem}")
             if keep is not None and len(figures.problems()) > before:
                 shutil.copytree(folder / f"world{number}", keep / f"world{number}", dirs_exist_ok=True)
     return figures

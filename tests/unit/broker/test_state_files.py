@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from unittest.mock import Mock
@@ -32,6 +34,51 @@ def broker(directory: Path) -> Broker:
     broker = start_broker(World(), directory)
     broker.get_channel(broker.get_topic("t"), "ch")
     return broker
+
+
+# --- damage
+
+
+def flips(content: bytes) -> Iterator[bytes]:
+    for place in range(len(content)):
+        for bit in range(8):
+            yield content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+
+
+def test_each_flipped_bit_of_a_small_file_is_corrected_at_the_start(directory: Path) -> None:
+    path = directory / state_files.STOP_FILE
+    state_files.write_clean_stop(directory, state_files.CleanStop({}, {"t"}))
+    content = path.read_bytes()
+    for changed in flips(content):
+        path.write_bytes(changed)
+        assert state_files.damaged_files(directory) == ["nsqd.stop"]
+        assert state_files.mend_files(directory) == [
+            "nsqd.stop was damaged: one bit had flipped, which its checksum has corrected"
+        ]
+        assert path.read_bytes() == content
+    assert state_files.mend_files(directory) == []
+    path.write_bytes(content[:-5] + bytes(5))
+    assert state_files.mend_files(directory) == [
+        "nsqd.stop is damaged: its checksum is wrong; nsqd starts without it"
+    ]
+
+
+def test_each_flipped_bit_of_the_metadata_is_corrected_or_of_no_effect(
+    broker: Broker, path: Path, directory: Path
+) -> None:
+    broker.metadata.persist()
+    content = path.read_bytes()
+    topics = read_metadata(path)
+    uncorrected = 0
+    for changed in flips(content):
+        path.write_bytes(changed)
+        if state_files.mend_files(directory):
+            assert path.read_bytes() == content
+        else:  # the name of the checksum itself
+            uncorrected += 1
+            with suppress(BadMetadata):
+                assert read_metadata(path) == topics
+    assert uncorrected <= 8 * len(',"crc32c":"')
 
 
 # --- reading and writing
