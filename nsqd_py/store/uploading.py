@@ -124,7 +124,7 @@ class StoreStream:
     _base_bytes: int = 0  # with the files that went up for it
     _feed: Feed | None = None
     _stored: Stored = Stored()
-    _round_since_ns: int = 0  # of the oldest change in the round that is being put
+    _round_since_ns: int = 0  # of the oldest change in the round or base that is being put
     _answered: int = 0  # publishers, by the last round
     _gather_until_s: float = 0.0
     _next_look_s: float = 0.0
@@ -194,11 +194,16 @@ class StoreStream:
         if feed is None:
             return Lag(0, 0, 0)
         unread = feed.unread()
-        times_ns = [ns for ns in (self._round_since_ns, feed.since_ns) if ns]
-        behind_ns = self._broker.clock() - min(times_ns) if times_ns else 0
+        oldest_ns = self._oldest_change_ns()
+        behind_ns = self._broker.clock() - oldest_ns if oldest_ns else 0
         messages = unread.messages + feed.message_count - self._stored.messages
         size_bytes = unread.size_bytes + feed.size_bytes - self._stored.size_bytes
         return Lag(messages, size_bytes, behind_ns // _NS_PER_MS)
+
+    def _oldest_change_ns(self) -> int:
+        """Return when the oldest change was made that the store does not have; 0 if there is none."""
+        feed_ns = self._feed.since_ns if self._feed is not None else 0
+        return min(filter(None, (self._round_since_ns, feed_ns)), default=0)
 
     # ---- its greenlet
 
@@ -301,6 +306,7 @@ class StoreStream:
 
     def _put_base(self) -> None:
         """Put the whole state, from the log files that are in the store. Raises Superseded and OSError."""
+        self._round_since_ns = self._oldest_change_ns()
         self._leave_feed()
         self._join_files()
         self._forget_other_logs()
