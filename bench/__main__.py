@@ -60,6 +60,7 @@ def _options() -> argparse.Namespace:
         metavar="RE",
         help="sections and rows whose name matches",
     )
+    add("--store", default="", metavar="URL", help="for rows with a store (default: a directory of each run)")
     add("--rounds", type=int, default=3, help="runs of each side (default: 3)")
     add("--seconds", type=float, default=1.0, help="length of a run (default: 1)")
     add("--results", type=Path, default=record.RESULTS, metavar="DIR", help="folder of the record")
@@ -82,7 +83,7 @@ def _run(row: Row, role: str, options: argparse.Namespace) -> tuple[Run, str] | 
         return None
     os.sync()  # Each run starts without the write-back of the one before.
     flags = row.flags if is_ours else row.peer_flags
-    with Nsqd(command, flags, with_standby=row.has_standby and is_ours) as nsqd:
+    with Nsqd(command, flags, with_standby=row.has_standby and is_ours, store_url=options.store) as nsqd:
         return LOADS[row.load](nsqd, row, options.load, options.seconds), nsqd.version
 
 

@@ -30,6 +30,7 @@ class Stopwatch:
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids = pids
+        self._loop_s = self._loop_now_s()
         self._server_s, self._load_s, self._busy_s = self._now()
         self._started_s = time.perf_counter()
 
@@ -42,6 +43,7 @@ class Stopwatch:
         others_s = max(busy_s - self._busy_s - server_s - load_s, 0.0)
         if rate:
             details["server_cpu_us"] = server_s / (rate * elapsed_s) * 1e6
+            details["loop_cpu_us"] = (self._loop_now_s() - self._loop_s) / (rate * elapsed_s) * 1e6
         return {
             "value": value,
             "elapsed_s": elapsed_s,
@@ -50,6 +52,9 @@ class Stopwatch:
             "others_cpu_s": others_s,
             **details,
         }
+
+    def _loop_now_s(self) -> float:
+        return sum(procfs.loop_cpu_s(pid) for pid in self._pids)
 
     def _now(self) -> tuple[float, float, float]:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -26,6 +26,11 @@ def cpu_s(pid: int) -> float:
     return sum(_cpu_ticks(member) for member in family(pid)) / _TICKS_PER_SECOND
 
 
+def loop_cpu_s(pid: int) -> float:
+    """User and system seconds that the main threads have used so far: those of the event loops."""
+    return sum(_cpu_ticks(f"{member}/task/{member}") for member in family(pid)) / _TICKS_PER_SECOND
+
+
 def own_cpu_s(pid: int) -> float:
     """User and system seconds used so far, without those of descendants."""
     return _cpu_ticks(pid) / _TICKS_PER_SECOND
@@ -47,8 +52,8 @@ def own_rss_bytes(pid: int) -> int:
     return _kilobytes(f"/proc/{pid}/status", "VmRSS:") * 1024
 
 
-def _cpu_ticks(pid: int) -> int:
-    """0 of a process that has ended."""
+def _cpu_ticks(pid: int | str) -> int:
+    """Return the ticks of a process, or of a thread as `pid/task/number`; 0 if it has ended."""
     with suppress(*_ENDED):
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return int(after_name[_UTIME]) + int(after_name[_STIME])

@@ -66,7 +66,7 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
     """Yield a Markdown table for each section, the rows with the worst ratio first."""
     entries = record["results"]
     for section in dict.fromkeys(entry["section"] for entry in entries):
-        yield f"\n{section}\n\n| row | what | nsqd-py | the other | ratio | server CPU, µs a message |\n{'|---' * 6}|"
+        yield f"\n{section}\n\n| row | what | nsqd-py | the other | ratio | server CPU, µs a message (loop) |\n{'|---' * 6}|"
         some = [entry for entry in entries if entry["section"] == section]
         yield from map(line, sorted(some, key=lambda entry: statistics.median(ratios(entry) or [1e9])))
 
@@ -75,16 +75,20 @@ def line(entry: dict[str, Any]) -> str:
     """Return a row of a table: medians, with the lowest and the highest ratio."""
     sides = [entry["runs"].get(role) for role in (OURS, OTHER)]
     values = [short(statistics.median(side["value"]), entry["unit"]) if side else "" for side in sides]
-    cpu = [
-        f"{statistics.median(side['server_cpu_us']):.3g}"
-        for side in sides
-        if side and "server_cpu_us" in side
-    ]
+    cpu = [_cpu(side) for side in sides if side and "server_cpu_us" in side]
     found = ratios(entry)
     ratio = f"{statistics.median(found):.2f} × ({min(found):.2f}–{max(found):.2f})" if found else ""
     failures = "; ".join(f"{role} failed: {text}" for role, text in entry["failures"].items())
     cells = (f"`{entry['scenario']}`", f"{entry['text']} {failures}".strip(), *values, ratio, " / ".join(cpu))
     return f"| {' | '.join(cells)} |"
+
+
+def _cpu(side: dict[str, list[float]]) -> str:
+    """Return microseconds of processor a message: of all threads, and of the event loop alone."""
+    text = f"{statistics.median(side['server_cpu_us']):.3g}"
+    if "loop_cpu_us" in side:
+        text += f" ({statistics.median(side['loop_cpu_us']):.3g})"
+    return text
 
 
 def draw(record: dict[str, Any], path: Path) -> None:

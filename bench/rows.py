@@ -12,6 +12,7 @@ _SYNCED = ("--sync-every=1",)
 class Row:
     """One row: a load of `measure.py` and what it gets, and the flags of both sides.
 
+    flags   `{store}` in them is the URL of a new store
     itself  the other side is ours too, with `peer_flags`; otherwise it is the nsqd of --peer-nsqd
     """
 
@@ -112,6 +113,18 @@ ROWS = (
             has_standby=True,
         )
         for acks in (0, 1)
+    ),
+    *(
+        Row(
+            "store",
+            f"store-acks-0-{count}",
+            f"PUB, connections that wait: {count}, `--store` with acks 0; the other: ours without a store",
+            arguments=f"-conns {count}",
+            flags=("--store={store}",),
+            peer_flags=(),
+            itself=True,
+        )
+        for count in (16, 64)
     ),
     Row("size", "memory-empty", "resident memory without messages", "memory", "0", "MB"),
     Row("size", "memory-1m", "the same with 1,000,000 messages in a topic", "memory", "1000000", "MB"),

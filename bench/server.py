@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -24,12 +25,21 @@ class Nsqd:
     """A context manager: an nsqd that is ready inside, and is gone with its data afterwards.
 
     with_standby: another nsqd follows it.
+    store_url: what `{store}` in the flags is, with a new prefix; "" is a directory beside the data path
     """
 
     def __init__(
-        self, command: Sequence[str], flags: Sequence[str] = (), *, with_standby: bool = False
+        self,
+        command: Sequence[str],
+        flags: Sequence[str] = (),
+        *,
+        with_standby: bool = False,
+        store_url: str = "",
     ) -> None:
-        self._command = [*command, *flags]
+        self._directory = tempfile.TemporaryDirectory(prefix="nsqd-bench-")
+        self._path = Path(self._directory.name)
+        store = f"{store_url or self._path.as_uri()}/store-{secrets.token_hex(8)}"
+        self._command = [*command, *(flag.replace("{store}", store) for flag in flags)]
         self._standby_command: list[str] | None = None
         if with_standby:
             self._command.append("--accept-standbys")
@@ -37,8 +47,6 @@ class Nsqd:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        self._directory = tempfile.TemporaryDirectory(prefix="nsqd-bench-")
-        self._path = Path(self._directory.name)
         self.tcp_port, self.http_port, *others = free_ports(4)
         try:
             self.start()

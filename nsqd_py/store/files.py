@@ -136,6 +136,11 @@ class Retention(NamedTuple):
         return is_young or newer_bytes < self.size_bytes
 
 
+def _may_go(topic: Topic, file: StoredFile) -> bool:
+    """True if no channel needs the file."""
+    return not topic.is_closed and not topic.is_needed(file.first_seq, file.end_seq)
+
+
 def _has_messages(file: StoredFile) -> bool:
     return file.end_seq > file.first_seq
 
@@ -427,14 +432,12 @@ class StoredFiles:
         newer_bytes = 0
         for first_seq in in_slices(mine.first_seqs[::-1]):
             file = mine.files.get(first_seq)
-            if topic.is_closed:
-                return
             if file is None:
                 continue
             is_free = file.is_sealed and first_seq not in local
             is_retained = retention.keeps(file, newer_bytes, now_ns, steady_ns)
             newer_bytes += file.size_bytes
-            if is_free and not is_retained and not topic.is_needed(first_seq, file.end_seq):
+            if is_free and not is_retained and _may_go(topic, file):
                 yield file
 
     # ---- nsqd's own log, beyond its disk

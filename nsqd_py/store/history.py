@@ -27,8 +27,9 @@ from nsqd_py.store.files import Retention, StoredFiles
 from nsqd_py.store.image import read_head
 from nsqd_py.store.layout import HEAD_NAME, StoredFile
 
-_MOST_BLOCKS = 32  # cached, in all
-_BLOCKS_AHEAD = 4  # in one request, for a reader that goes on
+# With 32 blocks, and 4 in a request, four readers cost 57 MB instead of 10; now 1 GB takes 520 requests and not 310.
+_MOST_BLOCKS = 8  # cached, in all
+_BLOCKS_AHEAD = 2  # in one request, for a reader that goes on
 # Threads that read stored files. While a store does not answer, they wait for it, and no other work waits for them.
 _MOST_THREADS = 4
 # A request that takes longer hangs. It may still be answered: obstore ends it after 30 s.

@@ -357,3 +357,39 @@ def test_an_outage_begins_with_the_request_that_hangs(
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 200))
 def test_the_same_at_length(seed: int, steps: int) -> None:
     run_in_new_directory(run, seed, steps)
+
+
+def test_the_lag_is_counted_from_the_oldest_change_also_while_a_base_is_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_COLLECTION_S", 3600.0)  # the next one waits for an answer too
+    chance = random.Random(1)
+    (tmp_path / "primary").mkdir()
+    unreliable = Unreliable(open_objects("memory://"), chance)
+    life = Uploaded(tmp_path / "primary", unreliable, chance, store_interval_ns=0)  # type: ignore[arg-type]
+    life.create()
+    for _ in range(2):
+        life.publish(b"before")
+        life.catch_up()
+    assert life.stream.lag() == (0, 0, 0)
+    unreliable.rate = 2.0  # nothing works
+    life.publish(b"in a round")
+    wait_for(lambda: life.stream.outage is not None)
+    life.pass_time(5 * SECOND)
+    life.publish(b"after it")
+    life.pass_time(3 * SECOND)
+    assert life.stream.lag().ms >= 8000
+    # The round is stored, and the base that begins at once is not.
+    monkeypatch.setattr(writing, "_MOST_BYTES", -1)
+    monkeypatch.setattr(life, "stored", lambda _write: setattr(unreliable, "rate", 2.0))
+    unreliable.rate = 0.0
+    wait_for(lambda: life.stream.is_copying and life.stream.outage is not None)
+    life.pass_time(SECOND)
+    assert 4000 <= life.stream.lag().ms < 8000
+    monkeypatch.setattr(writing, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(life, "stored", lambda _write: None)
+    unreliable.rate = 0.0
+    life.catch_up()
+    assert life.stream.lag() == (0, 0, 0)
+    life.end()
+    close_descriptors(tmp_path)

@@ -25,13 +25,16 @@ class Stored(NamedTuple):
 
 
 class FollowedFeed:
-    """A feed, with what the store has of it. `clock` gives nanoseconds."""
+    """A feed, with what the store has of it. `clock` gives nanoseconds.
 
-    def __init__(self, feed: Feed, clock: Callable[[], int]) -> None:
+    since_ns  of the oldest change that the base, with which the feed begins, brings to the store; 0 if there is none
+    """
+
+    def __init__(self, feed: Feed, clock: Callable[[], int], since_ns: int = 0) -> None:
         self.feed = feed
         self._clock = clock
         self._stored = Stored()
-        self._round_since_ns = 0  # of the oldest change in the round that is being put
+        self._round_since_ns = since_ns  # of the oldest change in the round or base that is being put
 
     def round_begins(self) -> None:
         """Count the changes of the feed as old as they are, until its round is stored."""
@@ -41,11 +44,15 @@ class FollowedFeed:
         self._stored = Stored(self.feed.message_count, self.feed.size_bytes)
         self._round_since_ns = 0
 
+    def oldest_change_ns(self) -> int:
+        """Return when the oldest change was made that the store does not have; 0 if there is none."""
+        return min(filter(None, (self._round_since_ns, self.feed.since_ns)), default=0)
+
     def lag(self) -> Lag:
         feed = self.feed
         unread = feed.unread()
-        times_ns = [ns for ns in (self._round_since_ns, feed.since_ns) if ns]
-        behind_ns = self._clock() - min(times_ns) if times_ns else 0
+        oldest_ns = self.oldest_change_ns()
+        behind_ns = self._clock() - oldest_ns if oldest_ns else 0
         messages = unread.messages + feed.message_count - self._stored.messages
         size_bytes = unread.size_bytes + feed.size_bytes - self._stored.size_bytes
         return Lag(messages, size_bytes, behind_ns // MILLISECOND_NS)

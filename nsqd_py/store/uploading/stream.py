@@ -226,10 +226,11 @@ class StoreStream:
 
         Raises Superseded and OSError.
         """
+        since_ns = self._following.oldest_change_ns() if self._following is not None else 0
         self._leave_feed()
         file_bytes = self._uploads.complete_base()
         self._uploads.take_changes()  # a base names all files that it does not remove
-        following = self._follow_new_feed()
+        following = self._follow_new_feed(since_ns)
         self.writer.begin_base()
         covers = self._timer.round_begins()
         self.writer.put(self._frames_of_base(following.feed), is_base=True)
@@ -240,15 +241,18 @@ class StoreStream:
         self._uploads.delete_removed()
         return following
 
-    def _follow_new_feed(self) -> FollowedFeed:
-        """Let a feed begin with what the log files in the store have. Raises OSError."""
+    def _follow_new_feed(self, since_ns: int) -> FollowedFeed:
+        """Let a feed begin with what the log files in the store have. Raises OSError.
+
+        `since_ns` is when the oldest change was made that the store does not have; 0 if there is none.
+        """
         broker = self._broker
         topics = [topic for topic in broker.topics.values() if topic.log is not None]
         offered = self.files.offer(topics, lambda *work: in_thread(self._threadpool, *work))
         feed = Feed(broker, self._directory, self._threadpool, offered, self._timer.note_change)
         broker.listen(feed)
         self._frames = PieceFrames(broker, self._uploads)
-        self._following = FollowedFeed(feed, broker.clock)
+        self._following = FollowedFeed(feed, broker.clock, since_ns)
         return self._following
 
     def _leave_feed(self) -> None:
