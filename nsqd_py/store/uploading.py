@@ -240,6 +240,8 @@ class StoreStream:
         self._is_idle = True
         try:
             while True:
+                if self._is_base_ready():  # a base follows a burst also if nothing comes after it
+                    return
                 self._look_at_files(feed)
                 wait_s = self._wait_s(feed)
                 if wait_s <= 0:

@@ -160,6 +160,20 @@ def test_a_stop_puts_what_was_finished_last(machine, store, tmp_path):
     assert not json.loads((tmp_path / "store/head.json").read_text())["closed"]
 
 
+def test_a_base_follows_a_burst_although_nothing_comes_after_it(machine, tmp_path):
+    """Else a restoration had to read all rounds of the burst."""
+    nsqd = machine("a", "--store-interval=1s").start()
+    nsqd.create("t")
+    wait_until_stored(nsqd)
+
+    def base() -> int:
+        return int(json.loads((tmp_path / "store/head.json").read_text())["base"])
+
+    before = base()
+    nsqd.publish("t", [b"%05d" % number + os.urandom(10_000) for number in range(2500)], batch=500)
+    wait_until(lambda: base() > before, 20, "a base")
+
+
 # ---- who may use a store
 
 
