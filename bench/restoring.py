@@ -6,7 +6,8 @@
 
 An nsqd with a store in a directory gets messages of 16 KB as fast as it takes them. When the store has all of them, and a
 base with most (in `burst`: at once, so that much is only in rounds), the nsqd is killed, and its disk is gone. Another one
-starts with an empty data path and `--restore-from`, and reads the same objects from a server of S3 that sends 125 MB/s (`object_server.py`). Measured from its start: /ping answers; the first message
+starts with an empty data path and `--restore-from`, and reads the same objects from a server of S3 that sends 125 MB/s
+(`object_server.py`). Measured from its start: /ping answers; the first message
 is delivered; its greatest memory until then, and how much the server has sent.
 """
 

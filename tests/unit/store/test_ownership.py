@@ -522,7 +522,7 @@ def test_a_round_that_is_listed_and_cannot_be_read_is_no_damage(world: World) ->
     damaged_store(world)
     world.objects.create(round_name(4), b"<html>")
     with (
-        mock.patch("nsqd_py.store.ownership.read_rounds", return_value=[]),
+        mock.patch("nsqd_py.store.reading.read_rounds", return_value=[]),
         pytest.raises(StoreError, match="list"),
     ):
         world.claim(on_damage=lambda error: pytest.fail(str(error)))
