@@ -2,11 +2,12 @@
 
     python -m bench.restoring                    10 GB, of which a tenth is not finished, then 10 GB that are not finished at all
     python -m bench.restoring --gigabytes 1      less
-    python -m bench.restoring --only unfinished  one of the two
+    python -m bench.restoring --only burst       one row; this one is not among those that run by default
 
-An nsqd with a store in a directory gets messages of 16 KB as fast as it takes them. When the store has all of them, the
-nsqd is killed, and its disk is gone. Another one starts with an empty data path and `--restore-from`, and reads the same
-objects from a server of S3 that sends 125 MB/s (`object_server.py`). Measured from its start: /ping answers; the first message
+An nsqd with a store in a directory gets messages of 16 KB as fast as it takes them. When the store has all of them, and a
+base with most (in `burst`: at once, so that much is only in rounds), the nsqd is killed, and its disk is gone. Another one
+starts with an empty data path and `--restore-from`, and reads the same objects from a server of S3 that sends 125 MB/s
+(`object_server.py`). Measured from its start: /ping answers; the first message
 is delivered; its greatest memory until then, and how much the server has sent.
 """
 
@@ -23,7 +24,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.client import connect, expect_ok, request
 from bench.server import OURS, free_ports
@@ -35,9 +36,24 @@ _RATE_MB_S = 125.0
 _DEADLINE_S = 400.0
 _POLL_S = 0.01
 _PUBLISHERS = 2
-# The part of the messages that no channel has finished, by the name of the row.
-_ROWS = {"retained": 0.1, "unfinished": 1.0}
+# A base is due after 64 MiB.
+_QUIET_BYTES = 100e6
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+
+
+class Row(NamedTuple):
+    """What is in the store.
+
+    unfinished  the part of the messages that no channel has finished; the others are retained
+    is_quiet    True if the store has had a base since the last message
+    """
+
+    unfinished: float
+    is_quiet: bool = True
+
+
+_ROWS = {"retained": Row(0.1), "unfinished": Row(1.0), "burst": Row(1.0, is_quiet=False)}
+_BY_DEFAULT = ("retained", "unfinished")
 
 
 class Process:
@@ -120,7 +136,18 @@ def publish(nsqd: Process, size_bytes: int) -> None:
         sock.close()
 
 
-def make_store(folder: Path, size_bytes: int, unfinished: float) -> Path:
+def has_all(nsqd: Process) -> bool:
+    found = nsqd.statistics()["store"]
+    return bool(found["state"] == "storing" and not found["lag_ms"] and not found["lag_bytes"])
+
+
+def round_bytes(store: Path) -> int:
+    """Return the size of the rounds that a restoration reads."""
+    base = json.loads((store / "head.json").read_text())["base"]
+    return sum(path.stat().st_size for path in (store / "rounds").iterdir() if int(path.name, 16) >= base)
+
+
+def make_store(folder: Path, size_bytes: int, row: Row) -> Path:
     """Write a store; return its directory."""
     store = folder / "store"
     flags = (f"--store=file://{store}", f"--retention-bytes={2 * size_bytes}", "--sync-every=100000")
@@ -129,16 +156,14 @@ def make_store(folder: Path, size_bytes: int, unfinished: float) -> Path:
         wait_until(nsqd.is_alive, "nsqd")
         nsqd.post(f"/topic/create?topic={_TOPIC}")
         nsqd.post(f"/channel/create?topic={_TOPIC}&channel={_CHANNEL}")
-        if unfinished < 1:
-            publish(nsqd, int(size_bytes * (1 - unfinished)))
+        if row.unfinished < 1:
+            publish(nsqd, int(size_bytes * (1 - row.unfinished)))
             nsqd.post(f"/channel/empty?topic={_TOPIC}&channel={_CHANNEL}")
-        publish(nsqd, int(size_bytes * unfinished))
+        publish(nsqd, int(size_bytes * row.unfinished))
 
-        def has_all() -> bool:
-            found = nsqd.statistics()["store"]
-            return bool(found["state"] == "storing" and not found["lag_ms"] and not found["lag_bytes"])
-
-        wait_until(has_all, "the store")
+        wait_until(lambda: has_all(nsqd), "the store")
+        if row.is_quiet:
+            wait_until(lambda: round_bytes(store) < _QUIET_BYTES, "a base")
     finally:
         nsqd.kill()
     shutil.rmtree(nsqd.directory)
@@ -212,9 +237,9 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=10.0)
     parser.add_argument("--only", choices=sorted(_ROWS))
     options = parser.parse_args()
-    for name in _ROWS:
-        if options.only in (None, name):
-            measure(options.gigabytes, name)
+    names = [options.only] if options.only else _BY_DEFAULT
+    for name in names:
+        measure(options.gigabytes, name)
 
 
 if __name__ == "__main__":

@@ -373,7 +373,7 @@ def _restore(options: NsqdOptions) -> tuple[str, str]:
         if not set(os.listdir(descriptor)) <= {"lost+found"}:  # a new file system has that
             raise BadBackup(f"{target} is not empty: restore into a new directory")
         try:
-            count = _write_files(options, source, target)
+            count, lost = _write_files(options, source, target)
             damage = _damage_in(target)
         except BaseException as error:
             for name in set(os.listdir(descriptor)) - {"lost+found"}:
@@ -384,13 +384,15 @@ def _restore(options: NsqdOptions) -> tuple[str, str]:
                 raise
             raise BadBackup(f"{source} cannot be restored: {error}") from error
     text = f"{target} has the {count} files of {source}: start nsqd with --data-path={target}"
+    if lost:
+        return text, f"{source} is damaged, and {lost}"
     if not damage:
         return text, ""
     return text, f"they were damaged when {source} was made, and what cannot be read is missing: {damage}"
 
 
-def _write_files(options: NsqdOptions, source: str, target: Path) -> int:
-    """Write the files of a backup, or of a store as it is now, and return their number."""
+def _write_files(options: NsqdOptions, source: str, target: Path) -> tuple[int, str]:
+    """Write the files of a backup, or of a store as it is now. Return their number, and a sentence about what is missing."""
     if not _is_url(source):
         if not Path(source).is_dir():
             raise BadBackup("it is no directory: unpack an archive with tar first")
@@ -400,22 +402,24 @@ def _write_files(options: NsqdOptions, source: str, target: Path) -> int:
             )
     objects = _objects_of(options, source)
     damage: list[BadObject] = []
-    image = read_state(objects, damage.append, target).image
+    head, image = read_state(objects, damage.append, target)
     if damage and not image.base:
         raise damage[0]
     if not image.mark:
         raise BadBackup("it is not complete: its base has no end")
     image.small.pop(EPOCHS_FILE, None)
     restoration = Restoration(target, objects, _go_on, Log(level=FATAL))
+    lost = ""
     try:
-        count = restoration.run(image, is_complete=True)
+        restoration.run(image, is_complete=True)
     except Incomplete as error:
-        first = damage[0] if damage else next(iter(restoration.failed.values()))
-        raise BadBackup(f"it is damaged ({first}), and {error}") from error
+        if head.is_backup:  # another one may be whole
+            raise
+        lost = str(error)
     restoration.end()
-    for each in damage:
-        complain(f"nsqd-py: {each}; nothing that it had is missing")
-    return count
+    for text in [*map(str, damage), *restoration.failed.values()]:
+        complain(f"nsqd-py: {text}")
+    return len(set(os.listdir(target)) - {"lost+found"}), lost
 
 
 def _go_on() -> None:

@@ -21,6 +21,7 @@ from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.harm import flip
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import consume_all
+from tests.support.tool_process import run_tool
 from tests.support.wire import pub
 from tests.torture.store_losses import Publisher
 
@@ -158,6 +159,20 @@ def test_a_stop_puts_what_was_finished_last(machine, store, tmp_path):
     again = machine("b", f"--restore-from={store}").start()
     assert consume_all(again, "t", "c") == [b"not finished"]
     assert not json.loads((tmp_path / "store/head.json").read_text())["closed"]
+
+
+def test_a_base_follows_a_burst_although_nothing_comes_after_it(machine, tmp_path):
+    """Else a restoration had to read all rounds of the burst."""
+    nsqd = machine("a", "--store-interval=1s").start()
+    nsqd.create("t")
+    wait_until_stored(nsqd)
+
+    def base() -> int:
+        return int(json.loads((tmp_path / "store/head.json").read_text())["base"])
+
+    before = base()
+    nsqd.publish("t", [b"%05d" % number + os.urandom(10_000) for number in range(2500)], batch=500)
+    wait_until(lambda: base() > before, 20, "a base")
 
 
 # ---- who may use a store
@@ -314,6 +329,15 @@ def flip_middle(path: Path) -> None:
     flip(path, path.stat().st_size // 2)
 
 
+def restored_copy(store: str, data_path: Path, *complaints: str) -> NsqdProcess:
+    """Restore a store, which is damaged, without --store; return the nsqd of the copy."""
+    done = run_tool("nsq_apps.nsqd", f"--restore-from={store}", f"--data-path={data_path}")
+    assert done.returncode == 1
+    for complaint in complaints:
+        assert complaint in done.stderr
+    return NsqdProcess(data_path)
+
+
 @pytest.mark.parametrize("harm", [flip_middle, unlink])
 def test_a_base_that_is_damaged_loses_nothing_that_the_one_before_has(machine, store, tmp_path, harm):
     """A restoration says what is missing, and nsqd serves only when the operator says so; the store stays as it is."""
@@ -331,6 +355,11 @@ def test_a_base_that_is_damaged_loses_nothing_that_the_one_before_has(machine, s
     shutil.rmtree(nsqd.data_path)
     base = rounds_of(tmp_path / "store")[0]
     harm(base)
+    copy = restored_copy(
+        store, tmp_path / "copy", f"rounds/{base.name} is ", "messages are missing in it: t: "
+    )
+    with copy:
+        assert len(consume_all(copy.start(), "t", "c")) == 101
     again = machine("b", f"--restore-from={store}")
     errors = again.fails_to_start()
     assert f"the store {store} is damaged (rounds/{base.name} is " in errors

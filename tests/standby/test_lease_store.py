@@ -21,6 +21,7 @@ from tests.support.standby_processes import (
     DEADLINE_S,
     consume_all,
     is_primary,
+    promote,
     wait_for_a_primary,
     wait_until_it_follows,
     wait_until_it_has_all,
@@ -163,6 +164,25 @@ def test_a_topic_that_was_deleted_does_not_come_back(make_pair):
     primary.kill()
     wait_until_it_serves(standby)
     assert [topic["topic_name"] for topic in standby.stats()["topics"]] == ["stays"]
+
+
+def test_a_promotion_by_hand_takes_what_only_the_store_has(urls, tmp_path, processes):
+    flags = (f"--store={urls[0]}", "--store-acks=1")
+    ((port, http_port),) = port_pairs(1)
+    primary = StoreNsqd(tmp_path / "a", *flags, "--accept-standbys", ports=(port, http_port))
+    standby = StoreNsqd(tmp_path / "b", *flags, f"--standby-of=127.0.0.1:{port}")
+    processes += [primary, standby]
+    primary.start()
+    primary.create("t", "c")
+    standby.start()
+    wait_until_it_follows(standby)
+    standby.kill()
+    primary.pub("t", b"1")
+    primary.kill()
+    standby.start()
+    promote(standby)
+    assert consume_all(standby, "t", "c") == [b"1"]
+    assert statistics(standby)["epoch"] == 2
 
 
 @pytest.mark.parametrize("names", ["cd", "c"])

@@ -73,6 +73,7 @@ class TapedNsqd(FaultyNsqd):
             if path.is_file() and path.name != BALLAST:
                 path.unlink()
         for name, content in state.items():
+            Path(name).parent.mkdir(exist_ok=True)  # the tape has no directories
             Path(name).write_bytes(content)
 
 

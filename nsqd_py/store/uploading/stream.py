@@ -180,13 +180,14 @@ class StoreStream:
         """Return when a round must begin. Blocks this greenlet."""
         with self._timer.idling():
             while True:
+                if self._is_base_ready(feed):  # a base follows a burst also if nothing comes after it
+                    return
                 self._look_at_files(feed)
                 if self._is_look_wanted:
                     self._look()
                 last_round_s = self.writer.last_round_s
                 wait_s = self._timer.wait_s(feed, last_round_s, are_files_new=self._uploads.are_changed)
-                is_base_next = self.writer.is_base_wanted and self._uploads.is_ready
-                if wait_s <= 0 or is_base_next:
+                if wait_s <= 0:
                     return
                 if self._is_look_due():
                     self._look()
