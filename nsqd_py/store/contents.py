@@ -113,19 +113,19 @@ def _parts_of_file(topic: str, source: LogSource) -> Iterator[LogPart | Gap]:
     stored, tail = source.stored, source.tail
     if stored is not None and stored.end_seq > stored.first_seq:
         yield LogPart(
-            topic,
-            source.name,
-            stored,
-            b"",
-            stored.size_bytes,
-            stored.is_sealed,
-            stored.first_seq,
-            stored.end_seq,
-            False,
-            stored.first_id,
-            stored.last_id,
-            stored.first_ns,
-            stored.last_ns,
+            topic=topic,
+            local_name=source.name,
+            stored=stored,
+            data=b"",
+            size_bytes=stored.size_bytes,
+            is_sealed=stored.is_sealed,
+            first_seq=stored.first_seq,
+            end_seq=stored.end_seq,
+            is_cut=False,
+            first_id=stored.first_id,
+            last_id=stored.last_id,
+            first_ns=stored.first_ns,
+            last_ns=stored.last_ns,
         )
     # A tail without bytes says only that nsqd has the file: retention may have dropped its object.
     if tail is None or not tail.chunks:
@@ -158,17 +158,17 @@ def _tail_part(topic: str, source: LogSource) -> LogPart | None:
     first, last = headers[0], headers[-1]
     times_ns = [header.timestamp_ns for header in headers]
     return LogPart(
-        topic,
-        source.name,
-        None,
-        data,
-        len(data),
-        False,
-        first.first_seq,
-        last.end_seq,
-        False,
-        first.base_id,
-        last.base_id + last.count - 1,
-        min(times_ns),
-        max(times_ns),
+        topic=topic,
+        local_name=source.name,
+        stored=None,
+        data=data,
+        size_bytes=len(data),
+        is_sealed=False,
+        first_seq=first.first_seq,
+        end_seq=last.end_seq,
+        is_cut=False,
+        first_id=first.base_id,
+        last_id=last.base_id + last.count - 1,
+        first_ns=min(times_ns),
+        last_ns=max(times_ns),
     )

@@ -65,7 +65,8 @@ class Upload:
         descriptor = open_file(self.file.path, os.O_RDONLY)
         try:
             for offset in range(0, self.size_bytes, _PIECE_BYTES):
-                data = os.pread(descriptor, min(_PIECE_BYTES, self.size_bytes - offset), offset)
+                left_bytes = self.size_bytes - offset
+                data = os.pread(descriptor, min(_PIECE_BYTES, left_bytes), offset)
                 crc = extend(crc, data)
                 front = front or data[: FILE_HEADER_BYTES + RECORD_HEADER_BYTES]
         finally:
@@ -220,14 +221,24 @@ class _Log:
         files = self.log.files if self.log is not None else []
         return next((file for file in files if file.path.name == name), None)
 
+    def has_seen(self, files: list[LogFile]) -> bool:
+        """True if this list of nsqd's files has no new one since it was asked which must go up."""
+        if self.seen is None:
+            return False
+        before, count = self.seen
+        return before is files and count == len(files)
+
+    def same(self, file: LogFile) -> StoredFile | None:
+        """Return what the store has of a file of nsqd, in the version that nsqd has."""
+        stored = self.files.get(file.first_seq)
+        return stored if stored is not None and stored.salt == file.salt else None
+
     def is_covered(self, file: LogFile, sealed: _SealedRanges) -> bool:
         """True if compaction has made the file of messages that the store has in sealed files.
 
         The store may have released some of these files, which no channel needed: their messages are not missing.
         """
-        stored = self.files.get(file.first_seq)
-        is_stored = stored is not None and stored.salt == file.salt
-        if file.is_whole or is_stored:
+        if file.is_whole or self.same(file) is not None:
             return False
         gaps = list(sealed.gaps(file.first_seq, file.end_seq))
         if gaps == [(file.first_seq, file.end_seq)]:
@@ -241,20 +252,27 @@ class _Log:
         """Return the stored files whose messages are in this one of nsqd: the older versions, and those merged into it."""
         low = bisect_left(self.first_seqs, file.first_seq)
         high = bisect_left(self.first_seqs, max(file.end_seq, file.first_seq + 1))
-        found = map(self.files.__getitem__, self.first_seqs[low:high])
-        return [stored for stored in found if stored.salt != file.salt]
+        within = map(self.files.__getitem__, self.first_seqs[low:high])
+        return [stored for stored in within if stored.salt != file.salt]
 
     def end_of(self, file: LogFile, sealed: _SealedRanges) -> int:
         """Return the offset up to which the store has the messages of a file of nsqd."""
-        stored = self.files.get(file.first_seq)
-        if stored is not None and stored.salt == file.salt:
+        stored = self.same(file)
+        if stored is not None:
             return stored.size_bytes
         return file.end_offset if self.is_covered(file, sealed) else 0
 
     def has_sealed(self, file: LogFile) -> bool:
         """True if the store has all of a sealed file as an object."""
-        stored = self.files.get(file.first_seq)
-        return stored is not None and stored.salt == file.salt and stored.is_sealed
+        stored = self.same(file)
+        return stored is not None and stored.is_sealed
+
+
+def _upload(topic: Topic, log: TopicLog, file: LogFile, following: LogFile | None) -> Upload:
+    """Return a file of a log, which is sealed if another one follows it."""
+    is_sealed = following is not None
+    last_id = following.header.used_id if following is not None else log.used_id
+    return Upload(topic, log, file, file.end_offset, file.end_seq, last_id, file.newest_ns, is_sealed)
 
 
 class StoredFiles:
@@ -287,7 +305,9 @@ class StoredFiles:
         """Add a file, and return the one that it replaces."""
         log = self._logs.setdefault(file.topic, _Log())
         before = log.add(file)
-        self.size_bytes += file.size_bytes - (before.size_bytes if before is not None else 0)
+        self.size_bytes += file.size_bytes
+        if before is not None:
+            self.size_bytes -= before.size_bytes
         return before if before != file else None
 
     def remove(self, file: StoredFile) -> None:
@@ -295,23 +315,30 @@ class StoredFiles:
         if self._logs[file.topic].remove(file):
             self.size_bytes -= file.size_bytes
 
+    def _of_log(self, topic: str, log: TopicLog | None) -> _Log | None:
+        """Return what the store has of this log of a topic; None if it knows none, or another one."""
+        mine = self._logs.get(topic)
+        return mine if mine is not None and mine.log is log else None
+
     def forget_replaced(self, topic: Topic) -> list[StoredFile]:
         """Return the stored files whose messages are in other files of nsqd that the store gets; forget them.
 
         They are older versions of these, or were merged into them, or are first parts of files that nsqd has no longer.
         """
-        mine = self._logs.get(topic.name)
-        if topic.log is None or mine is None or mine.log is not topic.log:
+        log = topic.log
+        mine = self._of_log(topic.name, log)
+        if log is None or mine is None:
             return []
         mine.topic = topic
         sealed = mine.sealed()
         found: list[StoredFile] = []
-        for file in topic.log.files:
+        for file in log.files:
             if not mine.is_covered(file, sealed):
                 found += self._forget_all(mine.merged_into(file))
-        local = {file.first_seq for file in topic.log.files}
-        parts = [each for each in mine.files.values() if not each.is_sealed and each.first_seq not in local]
-        return found + self._forget_all(parts)
+        local = {file.first_seq for file in log.files}
+        others = [each for each in mine.files.values() if each.first_seq not in local]
+        first_parts = [each for each in others if not each.is_sealed]
+        return found + self._forget_all(first_parts)
 
     def _forget_all(self, files: list[StoredFile]) -> list[StoredFile]:
         for file in files:
@@ -324,8 +351,10 @@ class StoredFiles:
         covered  names of nsqd's files that the store does not get, since it has the originals
         """
         mine = self._logs.get(topic)
-        stored = mine.files.get(first_seq) if mine is not None else None
-        if mine is None or mine.log is None or stored is None:
+        if mine is None or mine.log is None:
+            return []
+        stored = mine.files.get(first_seq)
+        if stored is None:
             return []
         before = None
         for file in mine.log.files:
@@ -333,8 +362,11 @@ class StoredFiles:
                 return []
             if file.first_seq <= first_seq:
                 before = file
-        is_merged = before is not None and before.end_seq > first_seq and before.path.name not in covered
-        return self._forget_all([stored]) if is_merged or not stored.is_sealed else []
+        is_within = before is not None and before.end_seq > first_seq
+        is_merged = before is not None and is_within and before.path.name not in covered
+        if is_merged or not stored.is_sealed:
+            return self._forget_all([stored])
+        return []
 
     def ends(self, topic: str) -> dict[str, int]:
         """Return the ends of the stored files of a topic, by the names of nsqd's files, as far as these are the same."""
@@ -343,8 +375,8 @@ class StoredFiles:
             return {}
         found = {}
         for file in mine.log.files:
-            stored = mine.files.get(file.first_seq)
-            if stored is not None and stored.salt == file.salt:
+            stored = mine.same(file)
+            if stored is not None:
                 found[file.path.name] = stored.size_bytes
         return found
 
@@ -395,26 +427,16 @@ class StoredFiles:
             return
         mine.topic = topic
         files = list(log.files)
-        is_seen = mine.seen is not None and mine.seen[0] is log.files and mine.seen[1] == len(files)
-        if is_seen and not is_base:
+        if mine.has_seen(log.files) and not is_base:
             return
         mine.seen = (log.files, len(files))
         sealed = mine.sealed()
         for file, following in zip_longest(files, files[1:]):
-            is_sealed = following is not None
-            last_id = following.header.used_id if following is not None else log.used_id
-            upload = Upload(
-                topic, log, file, file.end_offset, file.end_seq, last_id, file.newest_ns, is_sealed
-            )
+            upload = _upload(topic, log, file, following)
             new_bytes = file.end_offset - mine.end_of(file, sealed)
-            if (
-                is_base
-                and new_bytes >= PREFIX_BYTES
-                or is_retained
-                and is_sealed
-                and file.is_whole
-                and not mine.has_sealed(file)
-            ):
+            is_large = new_bytes >= PREFIX_BYTES
+            is_complete = upload.is_sealed and file.is_whole and not mine.has_sealed(file)
+            if (is_base and is_large) or (is_retained and is_complete):
                 yield upload
 
     def unneeded(
@@ -425,8 +447,8 @@ class StoredFiles:
         The caller removes each of them at once: other greenlets run in between, and may make the next ones needed.
         """
         log = topic.log
-        mine = self._logs.get(topic.name)
-        if log is None or topic.is_closed or mine is None or mine.log is not log:
+        mine = self._of_log(topic.name, log)
+        if log is None or topic.is_closed or mine is None:
             return
         local = {file.first_seq for file in log.files}
         newer_bytes = 0
@@ -450,8 +472,8 @@ class StoredFiles:
 
     def readable(self, topic: str, log: TopicLog) -> Sequence[StoredFile]:
         """Return the files of a log that have messages, in their order; another list after a change."""
-        mine = self._logs.get(topic)
-        return mine.readable() if mine is not None and mine.log is log else ()
+        mine = self._of_log(topic, log)
+        return mine.readable() if mine is not None else ()
 
     def has_all_of(self, topic: str, file: LogFile) -> bool:
         """True if the store has a sealed file of nsqd's log, also at its next start: a round that counts has named it."""
@@ -467,8 +489,8 @@ class StoredFiles:
         offered: dict[str, OfferedLog] = {}
         for topic in topics:
             log = topic.log
-            mine = self._logs.get(topic.name)
-            if log is None or mine is None or mine.log is not log:
+            mine = self._of_log(topic.name, log)
+            if log is None or mine is None:
                 continue
             mine.topic = topic
             sealed = mine.sealed()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -64,6 +65,20 @@ FLAGS = (
     "--max-bytes-per-file=1500000",
     "--mem-queue-size=100",
 )
+# An nsqd whose bases, rounds and stored files are so small that there are many of them.
+SMALL = """
+import sys
+from nsq_apps.nsqd import main
+from nsqd_py.store import files
+from nsqd_py.store.uploading import writing
+assert files.PREFIX_BYTES and writing._OBJECT_BYTES and writing._MOST_ROUNDS and writing._LEAST_BYTES
+files.PREFIX_BYTES = 5_000
+writing._OBJECT_BYTES = 10_000
+writing._MOST_ROUNDS = 10
+writing._LEAST_BYTES = 20_000
+sys.exit(main())
+"""
+SMALL_FLAGS = ("--max-bytes-per-file=30000", "--store-retention-bytes=100000")
 
 
 class StoreNsqd(NsqdProcess):
@@ -408,14 +423,16 @@ class Written(NamedTuple):
 
 
 def campaign(
-    folder: Path, bucket: Bucket, kills: int, acks: int, seed: int, faults: float, ends_s: float
+    folder: Path, bucket: Bucket, kills: int, acks: int, seed: int, faults: float, ends_s: float, *flags: str
 ) -> Figures:
     """Run a campaign in a bucket, with faults between nsqd and the bucket."""
     with FaultProxy(bucket.endpoint) as proxy:
         os.environ.update(bucket.environment())
         folder.mkdir(exist_ok=True)
         with closing(
-            Campaign(folder, bucket.url("store"), acks, seed, proxy, f"--store-endpoint={proxy.endpoint}")
+            Campaign(
+                folder, bucket.url("store"), acks, seed, proxy, f"--store-endpoint={proxy.endpoint}", *flags
+            )
         ) as running:
             if faults:
                 proxy.at_random(seed, faults)
@@ -432,13 +449,16 @@ class Share(NamedTuple):
     seed: int
     faults: float
     ends_s: float
+    flags: tuple[str, ...] = ()
 
     def run(self) -> Figures:
         self.folder.mkdir()
         with moto(self.folder) as server:
             bucket = server.make_bucket()
             machines = self.folder / "machines"
-            return campaign(machines, bucket, self.kills, self.acks, self.seed, self.faults, self.ends_s)
+            return campaign(
+                machines, bucket, self.kills, self.acks, self.seed, self.faults, self.ends_s, *self.flags
+            )
 
 
 def run_side_by_side(shares: list[Share]) -> list[Figures]:
@@ -462,6 +482,7 @@ def environment_of(hostile: bool) -> dict[str, str]:
 @click.option("--minutes", default=60.0)
 @click.option("--side-by-side", default=1, help="Number of processes that destroy nsqds at once.")
 @click.option("--hostile", is_flag=True, help="A switch interval of 1 us in all processes.")
+@click.option("--small", is_flag=True, help="Small bases, rounds and stored files, so that there are many.")
 @click.option("--burners", default=0, help="Number of processes that compute in the meantime.")
 def main(
     kills: int,
@@ -471,17 +492,29 @@ def main(
     minutes: float,
     side_by_side: int,
     hostile: bool,
+    small: bool,
     burners: int,
 ) -> None:
     """Destroy nsqds with both values of --store-acks; end with 1 if anything was lost."""
     os.environ.update(environment_of(hostile))
+    flags = SMALL_FLAGS if small else ()
+    if small:
+        os.environ["NSQD_COMMAND"] = shlex.join([sys.executable, "-c", SMALL])
     failed = False
     with tempfile.TemporaryDirectory(prefix="store-losses-") as name, computing(burners):
         for setting in acks:
             ends_s = time.monotonic() + minutes * 60 / len(acks)
             kills_each = kills // len(acks) // side_by_side
             shares = [
-                Share(Path(name) / f"acks{setting}-{seed + i}", kills_each, setting, seed + i, faults, ends_s)
+                Share(
+                    Path(name) / f"acks{setting}-{seed + i}",
+                    kills_each,
+                    setting,
+                    seed + i,
+                    faults,
+                    ends_s,
+                    flags,
+                )
                 for i in range(side_by_side)
             ]
             figures = Figures.sum(run_side_by_side(shares))

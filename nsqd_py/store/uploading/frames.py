@@ -52,7 +52,8 @@ class PieceFrames:
     def _remove_others(self, topic_name: str) -> Iterator[bytes]:
         """Yield the frame that removes the stored files of another log of this topic, which was deleted."""
         topic = self._broker.topics.get(topic_name)
-        others = self._files.forget_others(topic_name, topic.log if topic is not None else None)
+        log = topic.log if topic is not None else None
+        others = self._files.forget_others(topic_name, log)
         if others:
             yield self._uploads.removing(others)
 
@@ -71,7 +72,10 @@ class PieceFrames:
     def _remove_merged(self, name: str) -> Iterator[bytes]:
         """Yield the frame that removes a stored file which nsqd has removed, since other files have its messages."""
         parsed = parse_log_file_name(name)
-        merged = self._files.forget_removed(*parsed, self._covered) if parsed is not None else []
+        if parsed is None:
+            return
+        topic_name, first_seq = parsed
+        merged = self._files.forget_removed(topic_name, first_seq, self._covered)
         self._covered.discard(name)
         if merged:
             yield self._uploads.removing(merged)
@@ -93,5 +97,5 @@ class PieceFrames:
                 return
 
     def _replacing(self, name: str) -> Replacing:
-        topic_name, _ = parse_log_file_name(name) or ("", 0)
+        topic_name = topic_of(name) or ""
         return self._files.replacing(topic_name, name)

@@ -33,7 +33,8 @@ class FileChanges(NamedTuple):
 
     def frames(self) -> Iterator[bytes]:
         if self.added or self.removed:
-            yield files_frame(self.added, [file.name for file in self.removed])
+            removed = [file.name for file in self.removed]
+            yield files_frame(self.added, removed)
 
 
 class FileUploads:
@@ -97,7 +98,8 @@ class FileUploads:
     def _put_files(self, *, is_base: bool) -> None:
         """Put the log files that must be objects. Raises OSError. Blocks this greenlet."""
         for topic in list(self._broker.topics.values()):
-            is_retained = bool(Retention.of(self._broker.options, topic.name))
+            retention = Retention.of(self._broker.options, topic.name)
+            is_retained = bool(retention)
             if not is_base and not is_retained:
                 continue
             uploads = list(self.files.uploads(topic, is_base=is_base, is_retained=is_retained))
@@ -199,12 +201,14 @@ class FileUploads:
         """Yield the list of all files."""
         files = list(self.files)
         for start in range(0, len(files), _LISTED_AT_ONCE):
-            yield files_frame(files[start : start + _LISTED_AT_ONCE])
+            end = start + _LISTED_AT_ONCE
+            yield files_frame(files[start:end])
 
     def are_named(self, files: Iterable[StoredFile]) -> None:
         """Let nsqd drop its own files, since a round that counts has named those of the store."""
         unnamed = self.files.unnamed
-        for file in [file for file in files if file.name in unnamed]:
+        new = [file for file in files if file.name in unnamed]
+        for file in new:
             unnamed.discard(file.name)
             topic = self._broker.topics.get(file.topic)
             if topic is not None:
@@ -228,10 +232,12 @@ class FileUploads:
     def forget_deleted_topics(self) -> None:
         """Forget the stored files of topics that were deleted."""
         topics = self._broker.topics
-        for name in {*topics, *(file.topic for file in self.files)}:
+        stored = {file.topic for file in self.files}
+        for name in stored.union(topics):
             topic = topics.get(name)
             log = topic.log if topic is not None else None
-            self._next.removed.extend(self.files.forget_others(name, log))
+            others = self.files.forget_others(name, log)
+            self._next.removed.extend(others)
 
     def release(self) -> None:
         """Let go of the stored files that neither a channel nor retention needs."""
@@ -239,6 +245,7 @@ class FileUploads:
         steady_ns = self._broker.clock()
         for topic in list(self._broker.topics.values()):
             retention = Retention.of(self._broker.options, topic.name)
-            for file in self.files.unneeded(topic, retention, now_ns, steady_ns):
+            unneeded = self.files.unneeded(topic, retention, now_ns, steady_ns)
+            for file in unneeded:
                 self.files.remove(file)
                 self._next.removed.append(file)
