@@ -162,7 +162,7 @@ def archive_in(values: Values, requested: Requested, hints: Hints) -> ReadOption
 
 
 def split_bytes(given: int | None, total_bytes: int, parallelism: int | None = None) -> int:
-    """Return the bytes that a task reads, which costs 35 ms itself: without an option, as many tasks read a small archive as run
+    """Return the bytes that a task reads, which costs 30 ms itself: without an option, as many tasks read a small archive as run
     at once, or eight where this is not known.
     """
     if given:
