@@ -101,6 +101,22 @@ def test_all_formats_are_recognized(name, codec, write):
         }
 
 
+def test_a_parquet_file_that_was_copied_out_of_its_directory(tmp_path):
+    """Of the columns, nsq-to-file leaves out the topic there."""
+    plain = tmp_path / "orders.framed"
+    plain.write_bytes(encoded("framed", "none", BODIES, len(BODIES)))
+    stored = tmp_path / "topic=orders" / "orders.parquet"
+    stored.parent.mkdir()
+    FORMATS["parquet"].convert(plain, stored, "none", ("topic",))
+    (first,) = (json.loads(line) for line in cat("--jsonl", "-n=1", stored)[0])
+    assert first["topic"] == "orders"
+    assert cat("--topic=orders", stored) == (BODIES, "")
+    copied = stored.rename(tmp_path / "copied.parquet")
+    shown, said = cat("--jsonl", copied)
+    assert {json.loads(line)["topic"] for line in shown} == {""}
+    assert said.startswith(f"nsq-cat: {copied}: does not store its topic") and said.count("\n") == 1
+
+
 def test_the_logs_of_an_nsqd(make_nsqd):
     """While it runs, and after its end."""
     nsqd = make_nsqd("--max-bytes-per-file=4096")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,11 +27,13 @@ from tests.support.archived_topic import (
     TOPIC,
     Place,
     address,
+    drain,
     earliest,
     followed,
     is_finished,
     numbers,
     publish,
+    two_that_share,
     wait_until_dropped,
 )
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
@@ -88,46 +88,6 @@ def test_a_hole_of_a_moment(make_nsqd: MakeNsqd, place: Place, begins: str) -> N
     again = place.reader(nsqd)
     more, _ = followed(again, again.initialOffset() if start is None else start, 30)
     assert sorted(found + more) == list(range(410))
-
-
-@contextmanager
-def two_that_share(nsqd: NsqdProcess, place: Place) -> Iterator[list[ToolProcess]]:
-    """Two nsq-to-files on a channel, each of which gets a part of its messages."""
-    nsqd.post(f"/channel/pause?topic={TOPIC}&channel={CHANNEL}")
-    source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={TOPIC}", f"--channel={CHANNEL}")
-    flags = (
-        f"--output-dir={place.directory}",
-        "--format=jsonl",
-        "--max-in-flight=2",
-        "--sync-interval=50ms",
-        "--skip-empty-files",
-    )
-    with ExitStack() as stack:
-        tools = [
-            stack.enter_context(
-                ToolProcess(
-                    "nsq_apps",
-                    "nsq_to_file",
-                    *source,
-                    *flags,
-                    f"--host-identifier={name}",
-                    log_path=place.directory.parent / f"{name}.log",
-                )
-            )
-            for name in ("first", "second")
-        ]
-
-        def have_subscribed() -> bool:
-            channel = nsqd.channel_stats(TOPIC, CHANNEL)
-            return channel is not None and channel["client_count"] == len(tools)
-
-        wait_until(have_subscribed, what="both to subscribe")
-        nsqd.post(f"/channel/unpause?topic={TOPIC}&channel={CHANNEL}")
-        yield tools
-
-
-def drain(nsqd: NsqdProcess) -> None:
-    wait_until(lambda: is_finished(nsqd), what="everything to be archived")
 
 
 @pytest.mark.parametrize("is_planned", [True, False])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import pytest
@@ -14,58 +12,24 @@ pytest.importorskip("pyspark")
 from nsq_spark.source.nsqds import LostMessages
 from tests.support.archived_topic import (
     ALL,
-    CHANNEL,
     SMALL_FILES,
     TOPIC,
     Place,
     address,
+    drain,
     followed,
-    is_finished,
     numbers,
     publish,
+    two_that_share,
 )
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.tool_process import ToolProcess
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
 
-@contextmanager
-def two_archiving(nsqd: NsqdProcess, place: Place) -> Iterator[tuple[ToolProcess, ToolProcess]]:
-    """Two nsq-to-files that archive one channel; each gets a part of what is published in the context."""
-    nsqd.create(TOPIC, CHANNEL)
-    flags = (
-        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
-        f"--topic={TOPIC}",
-        f"--channel={CHANNEL}",
-        f"--output-dir={place.directory}",
-        "--sync-interval=50ms",
-        "--format=jsonl",
-        "--max-in-flight=5",
-        "--skip-empty-files",
-    )
-    with ExitStack() as stack:
-        tools = [
-            stack.enter_context(
-                ToolProcess(
-                    "nsq_apps",
-                    "nsq_to_file",
-                    *flags,
-                    f"--host-identifier={name}",
-                    log_path=place.directory.parent / f"{name}.log",
-                )
-            )
-            for name in "ab"
-        ]
-        wait_until(
-            lambda: (nsqd.channel_stats(TOPIC, CHANNEL) or {})["client_count"] == 2,
-            what="both to be connected",
-        )
-        yield tools[0], tools[1]
-
-
 def archived_by(nsqd: NsqdProcess, *tools: ToolProcess) -> None:
-    wait_until(lambda: is_finished(nsqd), what="everything to be archived")
+    drain(nsqd)
     for tool in tools:
         assert tool.stop() == 0
 
@@ -107,7 +71,7 @@ def test_a_deleted_topic_with_a_file_that_is_not_finished(
     nsqd = make_nsqd(*SMALL_FILES)
     publish(nsqd, range(10))
     place.archive(nsqd)  # the archive does not begin later than the topic
-    with two_archiving(nsqd, place) as (first, second):
+    with two_that_share(nsqd, place) as (first, second):
         publish(nsqd, range(10, 200))
         archived_by(nsqd, first)
         nsqd.post(f"/topic/delete?topic={TOPIC}")
@@ -121,7 +85,7 @@ def test_an_nsqd_that_is_gone_with_a_file_that_is_not_finished(
     publish(other, range(1000, 1010))
     publish(nsqd, range(10))
     place.archive(nsqd)  # the archive does not begin later than the topic
-    with two_archiving(nsqd, place) as (first, second):
+    with two_that_share(nsqd, place) as (first, second):
         publish(nsqd, range(10, 200))
         archived_by(nsqd, first)
         nsqd.stop()
@@ -134,7 +98,7 @@ def test_an_nsqd_that_is_gone_with_a_file_that_is_not_finished(
 def test_a_stream_on_a_log_that_is_deleted_before_it_is_archived(make_nsqd: MakeNsqd, place: Place) -> None:
     """What the query has read of the log is nowhere else, and what it has not read is in the unfinished file."""
     nsqd = make_nsqd("--retention-time=1h")
-    with two_archiving(nsqd, place) as (first, second):
+    with two_that_share(nsqd, place) as (first, second):
         publish(nsqd, range(50))
         one = place.reader(nsqd)
         found, end = followed(one, one.initialOffset())
@@ -170,7 +134,7 @@ def test_a_topic_that_an_nsqd_had_while_the_stream_did_not_run(
 
 def test_a_batch_that_was_planned_before_its_topic_was_deleted(make_nsqd: MakeNsqd, place: Place) -> None:
     nsqd = make_nsqd("--retention-time=1h")
-    with two_archiving(nsqd, place) as (first, second):
+    with two_that_share(nsqd, place) as (first, second):
         publish(nsqd, range(100))
         one = place.reader(nsqd)
         start = one.initialOffset()

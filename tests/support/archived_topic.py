@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,48 @@ class Place:
 def is_finished(nsqd: NsqdProcess, topic: str = TOPIC) -> bool:
     channel = nsqd.channel_stats(topic, CHANNEL)
     return channel is not None and channel["depth"] == channel["in_flight_count"] == 0
+
+
+def drain(nsqd: NsqdProcess) -> None:
+    wait_until(lambda: is_finished(nsqd), what="everything to be archived")
+
+
+@contextmanager
+def two_that_share(nsqd: NsqdProcess, place: Place) -> Iterator[list[ToolProcess]]:
+    """Two nsq-to-files on a channel, each of which gets a part of its messages."""
+    nsqd.create(TOPIC, CHANNEL)
+    nsqd.post(f"/channel/pause?topic={TOPIC}&channel={CHANNEL}")
+    flags = (
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        f"--topic={TOPIC}",
+        f"--channel={CHANNEL}",
+        f"--output-dir={place.directory}",
+        "--format=jsonl",
+        "--max-in-flight=2",
+        "--sync-interval=50ms",
+        "--skip-empty-files",
+    )
+    with ExitStack() as stack:
+        tools = [
+            stack.enter_context(
+                ToolProcess(
+                    "nsq_apps",
+                    "nsq_to_file",
+                    *flags,
+                    f"--host-identifier={name}",
+                    log_path=place.directory.parent / f"{name}.log",
+                )
+            )
+            for name in ("first", "second")
+        ]
+
+        def have_subscribed() -> bool:
+            channel = nsqd.channel_stats(TOPIC, CHANNEL)
+            return channel is not None and channel["client_count"] == len(tools)
+
+        wait_until(have_subscribed, what="both to subscribe")
+        nsqd.post(f"/channel/unpause?topic={TOPIC}&channel={CHANNEL}")
+        yield tools
 
 
 def settle(nsqd: NsqdProcess, topic: str = TOPIC) -> None:

@@ -276,12 +276,12 @@ def plan_splits(
 
 
 def pack(splits: Sequence[Split], target_bytes: int = DEFAULT_SPLIT_BYTES) -> list[list[Split]]:
-    """Return a group of splits for each task, of about `target_bytes` each, in the order of the plan."""
+    """Return a group of splits for each task, as near to `target_bytes` as splits allow, in the order of the plan."""
     groups: list[list[Split]] = []
     room = 0
     for split in splits:
         cost = split.size_bytes + OPEN_COST_BYTES
-        if not groups or cost > room:
+        if not groups or cost > 2 * room:
             groups.append([])
             room = max(target_bytes, OPEN_COST_BYTES)
         groups[-1].append(split)

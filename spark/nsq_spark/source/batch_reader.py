@@ -25,6 +25,7 @@ from nsq_spark.archive.splits import (
     Damage,
     DamagedArchive,
     FileInfo,
+    Format,
     Names,
     Split,
     pack,
@@ -34,6 +35,8 @@ from nsq_spark.source.options import ReadOptions, split_bytes
 
 # The slice of a file that a message is read from, as text: a column for spark-replay, not for users.
 SLICE = "slice"
+# Bodies are most of a Parquet file. Of the other columns, a query without bodies needs some.
+_PARQUET_PER_READ_WITHOUT_BODIES = 8
 
 Rows: TypeAlias = Iterator[pa.RecordBatch]
 _log = logging.getLogger("nsqd_py.spark")
@@ -86,13 +89,22 @@ def partitions_of(
     done: frozenset[str] = frozenset(),
 ) -> list[ArchivePartition]:
     """Return a partition for each task; none of slices that are done."""
-    sizes = [info.size_bytes for info in files]
-    planned = plan_splits(files, split_bytes(options.split_bytes, sum(sizes)), options.requested)
+    sizes_bytes = sum(info.size_bytes for info in files)
+    planned = plan_splits(files, _split_bytes(files, sizes_bytes, options, columns), options.requested)
     splits = [split for split in planned if slice_name(split) not in done]
-    target_bytes = split_bytes(options.split_bytes, sum(sizes) + OPEN_COST_BYTES * len(sizes))
+    target_bytes = _split_bytes(files, sizes_bytes + OPEN_COST_BYTES * len(files), options, columns)
     return [
         ArchivePartition(options, tuple(columns), group) for group in pack(splits, target_bytes=target_bytes)
     ]
+
+
+def _split_bytes(
+    files: Sequence[FileInfo], total_bytes: int, options: ReadOptions, columns: Sequence[str]
+) -> int:
+    """Return the bytes of files for each task. Of Parquet without bodies, a task reads only some of them."""
+    has_bodies = "body" in columns or any(info.format is not Format.PARQUET for info in files)
+    part = 1 if has_bodies or options.split_bytes else _PARQUET_PER_READ_WITHOUT_BODIES
+    return part * split_bytes(options.split_bytes, total_bytes // part, options.parallelism)
 
 
 @cache

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from nsq_spark.schema import ddl
-from nsq_spark.source.declaration import TIME_ZONE, BadOption
+from nsq_spark.source.declaration import PARALLELISM, TIME_ZONE, BadOption
 from nsq_spark.source.live_options import has_stores, is_live, live_options, stream_of
 from nsq_spark.source.options import read_columns, read_options, write_columns, write_options
 
@@ -88,15 +88,20 @@ class NsqDataSource(DataSource):
 
 
 def session_settings(session: SparkSession) -> dict[str, str]:
-    """Return the session's settings of Hadoop's file systems, `spark.hadoop.fs.…` without the first two words; and its zone."""
+    """Return the session's settings of Hadoop's file systems, `spark.hadoop.fs.…` without the first two words; its zone; and how
+    many tasks run at once.
+    """
     prefix = "spark.hadoop."
     given = session.conf.getAll.items()
     found = {name.removeprefix(prefix): value for name, value in given if name.startswith(f"{prefix}fs.")}
-    return {TIME_ZONE.lower(): str(session.conf.get("spark.sql.session.timeZone")), **found}
+    found[TIME_ZONE.lower()] = str(session.conf.get("spark.sql.session.timeZone"))
+    if context := getattr(session, "sparkContext", None):  # a session of Spark Connect has none
+        found[PARALLELISM] = str(context.defaultParallelism)
+    return found
 
 
 def register(session: SparkSession) -> None:
-    """Register `nsq` with the session and its settings: of Hadoop's file systems, and its time zone."""
+    """Register `nsq` with the session and its settings: of Hadoop's file systems, its time zone, and its parallelism."""
     session.dataSource.register(
         type("NsqDataSource", (NsqDataSource,), {"settings": session_settings(session)})
     )

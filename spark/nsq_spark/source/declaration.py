@@ -18,10 +18,19 @@ from nsqd_py.settings.durations import SECOND_NS, parse_duration, parse_time
 
 Texts: TypeAlias = Mapping[str, str]
 TIME_ZONE = "timeZone"
+PARALLELISM = "parallelism"
 _WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ][\d:.]+)?")
 # What Spark itself adds, and an option of Kafka's source that may only be false.
 _INCLUDE_HEADERS = "includeHeaders"
-_SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode", TIME_ZONE, _INCLUDE_HEADERS)
+_SPARKS_OWN = (
+    "path",
+    "checkpointLocation",
+    "queryName",
+    "outputMode",
+    TIME_ZONE,
+    PARALLELISM,
+    _INCLUDE_HEADERS,
+)
 
 
 class BadOption(ValueError):

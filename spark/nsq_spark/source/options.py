@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, ShortType, StringType, StructType
@@ -14,6 +14,7 @@ from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Names, Requested
 from nsq_spark.archive.storage import Storage
 from nsq_spark.schema import COLUMNS, ddl
 from nsq_spark.source.declaration import (
+    PARALLELISM,
     TIME_ZONE,
     Option,
     Texts,
@@ -32,6 +33,8 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.values import parse_bool, parse_size
 
 _SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
+# As Spark's own readers have it, which know how many tasks run at once.
+_LARGEST_SPLIT_BYTES = 128 * 1024 * 1024
 _TASKS_OF_SMALL = 8
 HADOOP = "fs."
 CLIENT = "nsq."
@@ -82,7 +85,13 @@ READ_OPTIONS = (
     ),
     Option("fileTimeZone", str, "", "time zone of the hours in names of files of `lines`; default: below"),
     Option("skipDamaged", parse_bool, "false", "skip damaged records and count them, instead of failing"),
-    Option("splitBytes", _size, "", "bytes that a task reads; default: 64 MiB, less for small archives"),
+    Option("splitBytes", _size, "", "bytes that a task reads; default: below"),
+    Option(
+        PARALLELISM,
+        at_least_one(int),
+        "",
+        "tasks that run at once, which share a small archive; default: the session's (below)",
+    ),
 )
 WRITE_OPTIONS = (
     Option(
@@ -108,6 +117,7 @@ class ReadOptions:
     requested: Requested
     skip_damaged: bool
     split_bytes: int | None
+    parallelism: int | None = None
 
 
 class WriteOptions(NamedTuple):
@@ -137,7 +147,7 @@ def read_options(given: Texts, now_ns: int) -> ReadOptions:
     if found is None:
         raise BadOption("nsq: option path: no path is given, as in load('/archive')")
     check_requested(requested)
-    return found
+    return replace(found, parallelism=values[PARALLELISM])
 
 
 def archive_in(values: Values, requested: Requested, hints: Hints) -> ReadOptions | None:
@@ -151,11 +161,14 @@ def archive_in(values: Values, requested: Requested, hints: Hints) -> ReadOption
     )
 
 
-def split_bytes(given: int | None, total_bytes: int) -> int:
-    """Return the bytes that a task reads: without an option, so that at most eight tasks read a small archive, since a
-    task costs 40 ms. The number of cores is not known.
+def split_bytes(given: int | None, total_bytes: int, parallelism: int | None = None) -> int:
+    """Return the bytes that a task reads, which costs 30 ms itself: without an option, as many tasks read a small archive as run
+    at once, or eight where this is not known.
     """
-    return given or min(DEFAULT_SPLIT_BYTES, max(_SMALLEST_SPLIT_BYTES, total_bytes // _TASKS_OF_SMALL))
+    if given:
+        return given
+    largest = _LARGEST_SPLIT_BYTES if parallelism else DEFAULT_SPLIT_BYTES
+    return min(largest, max(_SMALLEST_SPLIT_BYTES, total_bytes // (parallelism or _TASKS_OF_SMALL)))
 
 
 def check_requested(requested: Requested) -> None:

@@ -60,6 +60,12 @@ def test_a_group_holds_what_it_may() -> None:
     assert [len(group) for group in pack(splits, target_bytes=1)] == [1] * 8
 
 
+def test_a_group_ends_where_it_is_nearest_to_its_size() -> None:
+    splits = plan_splits([info(str(number), 11 * MIB) for number in range(8)])
+    assert [len(group) for group in pack(splits, target_bytes=22 * MIB)] == [2] * 4
+    assert [len(group) for group in pack(splits, target_bytes=16 * MIB)] == [1] * 8
+
+
 @given(st.lists(st.integers(1, 300 * MIB), max_size=30), st.integers(1, 100 * MIB))
 def test_every_byte_is_in_one_group(sizes: list[int], target_bytes: int) -> None:
     files = [info(str(number), size) for number, size in enumerate(sizes)]

@@ -13,6 +13,7 @@ from pyspark_nsq import DefaultSource
 pytest.importorskip("pyspark")
 
 from nsq_spark.source import NsqDataSource, register
+from nsq_spark.source.data_source import session_settings
 from nsq_spark.source.options import BadOption, read_options, split_bytes, write_columns
 from nsq_spark.source.options import write_options as write_options_of
 
@@ -99,7 +100,21 @@ def test_values_that_cannot_be(name: str, text: str) -> None:
 )
 def test_how_much_a_task_reads(total_bytes: int, split: int) -> None:
     assert split_bytes(None, total_bytes) == split
-    assert split_bytes(5, total_bytes) == 5
+    assert split_bytes(5, total_bytes) == split_bytes(5, total_bytes, 4) == 5
+
+
+@pytest.mark.parametrize(
+    ("total_bytes", "parallelism", "split"),
+    [
+        (1000, 2, 16 * MIB),
+        (160 * MIB, 2, 80 * MIB),
+        (160 * MIB, 32, 16 * MIB),
+        (1 << 40, 2, 128 * MIB),
+        (1 << 40, 1 << 20, 16 * MIB),
+    ],
+)
+def test_tasks_that_run_at_once_share_an_archive(total_bytes: int, parallelism: int, split: int) -> None:
+    assert split_bytes(None, total_bytes, parallelism) == split
 
 
 def test_the_session_says_how_file_systems_are_reached() -> None:
@@ -113,6 +128,7 @@ def test_the_session_says_how_file_systems_are_reached() -> None:
     session: Any = SimpleNamespace(
         conf=SimpleNamespace(getAll=settings, get=settings.get),
         dataSource=SimpleNamespace(register=registered.append),
+        sparkContext=SimpleNamespace(defaultParallelism=6),
     )
     register(session)
     (source,) = registered
@@ -122,7 +138,15 @@ def test_the_session_says_how_file_systems_are_reached() -> None:
         "fs.defaultFS": "hdfs://h",
     }
     assert given["timezone"] == "Europe/Rome"
+    assert read_options(given, 0).parallelism == 6
+    assert read_options({**given, "parallelism": "4"}, 0).parallelism == 4
     assert write_options_of({**given, **THERE}).topic == "orders"
+
+
+def test_a_session_of_spark_connect_does_not_say_how_many_tasks_run_at_once() -> None:
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    session: Any = SimpleNamespace(conf=SimpleNamespace(getAll=settings, get=settings.get))
+    assert session_settings(session) == {"timezone": "UTC"}
     assert NsqDataSource.settings == {}
 
 

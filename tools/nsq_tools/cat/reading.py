@@ -39,6 +39,10 @@ from nsqd_py.stores.formats import (
 )
 
 _BATCH_ROWS = 10_000
+_NO_TOPIC = (
+    "does not store its topic, which is shown as empty: nsq-to-file wrote it to a directory topic=..., from which it was copied; "
+    "put it in a directory of this name"
+)
 
 # Called with a text about each part of a file that cannot be read.
 OnDamage = Callable[[str], None]
@@ -128,7 +132,7 @@ def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Batches:
     elif is_file and form is Format.TOPIC_LOG:
         data = file.read()  # nsqd cuts the space off that it has allocated
     if form is Format.PARQUET:
-        return _rows(file if is_file and codec.is_plain else data, hive_topic(name), on_damage)
+        return _rows(file if is_file and codec.is_plain else data, name, on_damage)
     log_name = parse_log_file_name(name_without_compression(os.path.basename(name)))
     return _records(data, log_name[0] if log_name else "", on_damage)
 
@@ -317,7 +321,7 @@ def _records(
 # --- parquet
 
 
-def _rows(source: BinaryIO | Data, topic: str, on_damage: OnDamage) -> Batches:
+def _rows(source: BinaryIO | Data, name: str, on_damage: OnDamage) -> Batches:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -341,6 +345,9 @@ def _rows(source: BinaryIO | Data, topic: str, on_damage: OnDamage) -> Batches:
         return
     if "timestamp_ns" in names:
         names.discard("timestamp")
+    topic = hive_topic(name)
+    if not topic and "nsqd" in names and "topic" not in names:
+        complain(one_line(f"nsq-cat: {name}: {_NO_TOPIC}"))
     for group in range(file.num_row_groups):
         try:
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=sorted(names)):
