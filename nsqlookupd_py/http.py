@@ -110,7 +110,8 @@ def _encode_lookup(channels: list[str], producers: list[Peer]) -> Iterator[bytes
     yield b',"producers":['
     before = b""
     for start in range(0, len(producers), STEP):
-        yield before + b",".join([peer.info_json for peer in producers[start : start + STEP]])
+        step = producers[start : start + STEP]
+        yield before + b",".join([peer.info_json for peer in step])
         before = b","
     yield b"]}"
 
@@ -266,7 +267,8 @@ def _json_list(values: Sequence[object]) -> Iterator[bytes]:
         return
     before = b"["
     for start in range(0, len(values), STEP):
-        yield before + orjson.dumps(values[start : start + STEP])[1:-1]
+        step = values[start : start + STEP]
+        yield before + orjson.dumps(step)[1:-1]
         before = b","
     yield b"]"
 

@@ -102,7 +102,8 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
     """
     slices = WorkSlices(ONE_ROUND_S)
     entries = []
-    for topic in [topic for topic in topics if not topic.is_ephemeral]:
+    lasting = [topic for topic in topics if not topic.is_ephemeral]
+    for topic in lasting:
         slices.sleep_if_due()
         entries.append(json.dumps(_entry(topic), separators=(",", ":")))
     return _NOT_FOR_GO + b'"topics":[%b],"version":"%b"}' % (",".join(entries).encode(), NSQ_VERSION.encode())

@@ -107,7 +107,7 @@ class Profiler:
         """
         if self._counts is not None:
             raise ProfileUnderWay
-        counts = Counter()
+        counts: Counter[tuple[CodeType, ...]] = Counter()
         self._counts = counts
         try:
             # The handler stays after the profile: without one, a late signal would end the process.
