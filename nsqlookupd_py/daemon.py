@@ -130,10 +130,12 @@ class Nsqlookupd:
 
     def _on_peer(self, sock: socket.socket, peer: str) -> None:
         self._log.of_clients.info("TCP: new client(%s)", peer)
-        self._start(PeerConnection(sock, peer, self._loop, self._iteration, self._log, self._directory))
+        connection = PeerConnection(sock, peer, self._loop, self._iteration, self._log, self._directory)
+        self._start(connection)
 
     def _on_http(self, sock: socket.socket, peer: str) -> None:
-        self._start(LookupHttpConnection(sock, peer, self._loop, self._iteration, self._log, self._api))
+        connection = LookupHttpConnection(sock, peer, self._loop, self._iteration, self._log, self._api)
+        self._start(connection)
 
     def _start(self, stream: Stream) -> None:
         if self._tls is not None:

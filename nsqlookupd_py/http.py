@@ -18,7 +18,7 @@ from nsqd_py.net.http.connection import HttpConnection
 from nsqd_py.net.http.debug import debug_routes, index
 from nsqd_py.net.http.guard import Guard
 from nsqd_py.net.http.limiter import ResponseLimiter
-from nsqd_py.net.http.router import Access, Request, Route, Router
+from nsqd_py.net.http.router import Access, Request, Route, Router, required
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs.daemon_log import Log
@@ -90,13 +90,13 @@ def topics(request: LookupRequest) -> Reply:
 
 def channels(request: LookupRequest) -> Reply:
     """Return the names of a topic's channels."""
-    topic = request.required("topic")
+    topic = required(request, "topic")
     return _in_pieces(_encode_list("channels", request.app.registry.channels(topic)))
 
 
 def lookup(request: LookupRequest) -> Reply:
     """Return a topic's channels, and the nsqds that have the topic."""
-    topic = request.required("topic")
+    topic = required(request, "topic")
     api = request.app
     producers = api.registry.lookup(topic, api.clock())
     if producers is None:
@@ -110,7 +110,8 @@ def _encode_lookup(channels: list[str], producers: list[Peer]) -> Iterator[bytes
     yield b',"producers":['
     before = b""
     for start in range(0, len(producers), STEP):
-        yield before + b",".join([peer.info_json for peer in producers[start : start + STEP]])
+        step = producers[start : start + STEP]
+        yield before + b",".join([peer.info_json for peer in step])
         before = b","
     yield b"]}"
 
@@ -183,7 +184,7 @@ def create_topic(request: LookupRequest) -> Reply:
 
 def delete_topic(request: LookupRequest) -> Reply:
     """Forget a topic and its channels."""
-    topic = request.required("topic")
+    topic = required(request, "topic")
     request.app.log.of_clients.info("DB: removing topic(%s)", topic)
     pause = _pause()
     for number, channel in enumerate(request.app.registry.removing_topic(topic), start=1):
@@ -195,8 +196,8 @@ def delete_topic(request: LookupRequest) -> Reply:
 
 def tombstone(request: LookupRequest) -> Reply:
     """Hide one nsqd (`node`) from lookups of a topic for a while."""
-    topic = request.required("topic")
-    node = request.required("node")
+    topic = required(request, "topic")
+    node = required(request, "node")
     api = request.app
     api.log.of_clients.info("DB: setting tombstone for producer@%s of topic(%s)", node, topic)
     api.registry.tombstone(topic, node, api.clock())
@@ -266,7 +267,8 @@ def _json_list(values: Sequence[object]) -> Iterator[bytes]:
         return
     before = b"["
     for start in range(0, len(values), STEP):
-        yield before + orjson.dumps(values[start : start + STEP])[1:-1]
+        step = values[start : start + STEP]
+        yield before + orjson.dumps(step)[1:-1]
         before = b","
     yield b"]"
 
@@ -283,7 +285,7 @@ def _is_quick(request: LookupRequest) -> bool:
 
 
 def _valid_argument(request: LookupRequest, key: str) -> str:
-    name = request.required(key)
+    name = required(request, key)
     if not is_valid_name(name.encode("utf-8", "surrogateescape")):
         raise HttpError(400, f"INVALID_ARG_{key.upper()}")
     return name

@@ -179,7 +179,8 @@ class Registry:
         self._check_names(added)
 
     def _new_names(self, topic: str, channel: str) -> int:
-        return (topic not in self._topics) + bool(channel and not self.has_channel(topic, channel))
+        is_new = bool(channel) and not self.has_channel(topic, channel)
+        return (topic not in self._topics) + is_new
 
     def _check_names(self, added: int) -> None:
         if self.names + added > self._limits.names:

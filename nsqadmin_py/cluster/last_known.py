@@ -97,7 +97,8 @@ class NodeMemory:
                 known.version = node.version
                 known.metrics = _counts_of(node)
         if not cluster.unheard_lookups:  # one of them may list what the others do not
-            for known in [known for known in self.nodes.values() if not known.is_gone]:
+            there = [known for known in self.nodes.values() if not known.is_gone]
+            for known in there:
                 known.is_gone = known.address not in cluster.nodes
                 known.has_left = known.address in cluster.departed
                 if known.is_gone and not known.is_silent:  # its nsqlookupd was taken out of the configuration

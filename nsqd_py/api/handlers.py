@@ -19,7 +19,7 @@ from nsqd_py.errors import BadBody, BadMessage, ClientError, HttpError, missing_
 from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.router import Request, parse_int64
+from nsqd_py.net.http.router import Request, parse_int64, required
 from nsqd_py.protocol.batch import SIZE_BYTES
 from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check_message_count
@@ -372,7 +372,7 @@ def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
 
 def named_topic(request: Request[Broker]) -> Topic:
     """Return the topic of the query, which must exist. Raises HttpError."""
-    return _existing_topic(request, request.required("topic"))
+    return _existing_topic(request, required(request, "topic"))
 
 
 def _existing_topic(request: Request[Broker], name: str) -> Topic:
@@ -422,7 +422,7 @@ def topic_and_channel_name(request: Request[Broker]) -> tuple[Topic, str]:
 
 
 def _name_in(request: Request[Broker], key: str, invalid: str) -> str:
-    name = request.required(key)
+    name = required(request, key)
     if not is_valid(name):
         raise HttpError(400, invalid)
     return name

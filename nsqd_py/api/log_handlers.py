@@ -22,7 +22,7 @@ from nsqd_py.diskqueue.reading import first_record
 from nsqd_py.errors import Draining, HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.router import Request, parse_int64
+from nsqd_py.net.http.router import Request, parse_int64, required
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.runtime.threads import in_thread
@@ -210,7 +210,7 @@ def _first_seq(request: Request[Broker], log: TopicLog) -> int:
 
 def _seq(request: Request[Broker]) -> int:
     """Return the sequence number of the query; 0 for `earliest`. Raises HttpError."""
-    if request.required("seq") == "earliest":
+    if required(request, "seq") == "earliest":
         return 0
     return _number(request, "seq", 0, lowest=0)
 
@@ -278,7 +278,7 @@ def finish_message(request: Request[Broker]) -> Reply:
     """Finish one queued message of a channel, with this `seq` and `id`, without delivering it."""
     topic, channel = named_channel(request)
     seq = _seq(request)
-    message_id = request.required("id")
+    message_id = required(request, "id")
     found = Peek(topic, [_one(seq)])
     found.fill(request.app.services.threadpool)
     if found.ids != [message_id.encode("utf-8", "surrogateescape")] or not channel.discard(seq):

@@ -54,8 +54,8 @@ def load(broker: Broker, directory: Path, *, is_same_boot: bool = False) -> None
     # It may write a file: after all that may refuse the directory.
     broker.guids.node_id = _node_id(broker, directory)
     broker.log.info("ID: %d", broker.guids.node_id)
-    read = _read_metadata(broker, directory / state_files.METADATA_FILE)
-    entries = {entry.name: entry for entry in read}
+    listed = _read_metadata(broker, directory / state_files.METADATA_FILE)
+    entries = {entry.name: entry for entry in listed}
     files = _find_files(directory, entries)
     _complete_deletions(broker, directory, files, entries)
     for entry in entries.values():

@@ -120,7 +120,8 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
     """
     slices = WorkSlices(ONE_ROUND_S)
     entries = []
-    for topic in [topic for topic in topics if not topic.is_ephemeral]:
+    lasting = [topic for topic in topics if not topic.is_ephemeral]
+    for topic in lasting:
         slices.sleep_if_due()
         entries.append(json.dumps(_entry(topic), separators=(",", ":")))
     names = ",".join(entries).encode()

@@ -45,7 +45,8 @@ def lookup_url(address: str, topic: str) -> str:
     """Return the URL for the nsqds of a topic. `address` is host:port or a URL. Raises BadClientOption."""
     parts = _parts(address)
     query = urlencode([*parse_qsl(parts.query), ("topic", topic)])
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/") or "/lookup", query=query))
+    path = parts.path.rstrip("/") or "/lookup"
+    return urlunsplit(parts._replace(path=path, query=query))
 
 
 def nodes_url(address: str) -> str:

@@ -42,7 +42,11 @@ class HttpAccess(AdminClient):
 
     def send(self, method: str, address: str, path: str, query: Mapping[str, str]) -> bytes:
         """Return the answer to a request without a body. Raises UpstreamError."""
-        return self.exchange(method, address, path, query, lambda url: self._request(method, url, Answer()))
+
+        def send(url: Url) -> bytes:
+            return self._request(method, url, Answer())
+
+        return self.exchange(method, address, path, query, send)
 
     def _request(self, method: str, url: Url, answer: Answer) -> bytes:
         """The token or login is sent over TLS only, to servers that may see it."""

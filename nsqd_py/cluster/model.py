@@ -140,11 +140,13 @@ class Node:
         all_topics = iter(self.topics.values())
         while topics := list(islice(all_topics, _TOPICS_AT_A_TIME)):
             counts = plus(counts, sum_of([topic.counts for topic in topics], NO_TOPIC))
-            rates = plus(rates, sum_of([topic.rates for topic in topics if topic.rates is not QUIET], QUIET))
+            busy = [topic.rates for topic in topics if topic.rates is not QUIET]
+            rates = plus(rates, sum_of(busy, QUIET))
             of_channels = plus(of_channels, sum_of([topic.channel_counts for topic in topics], NO_CHANNEL))
             moving = [topic.channel_rates for topic in topics if topic.channel_rates is not QUIET]
             channel_rates = plus(channel_rates, sum_of(moving, QUIET))
-            latency = worst([part for part in (latency, *(topic.latency for topic in topics)) if part])
+            latencies = (latency, *(topic.latency for topic in topics))
+            latency = worst([part for part in latencies if part])
             yield
         self.of_topics.counts = counts
         self.of_topics.rates = rates

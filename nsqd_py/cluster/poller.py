@@ -165,7 +165,8 @@ class ClusterPoller:
                 self.round()
             except Exception as error:  # noqa: BLE001  an unexpected answer must not end the rounds for good
                 self._report(error)
-            pause_s = max(self._interval_s, self._busy_s / _BUSY_PART) - (self._clock() - began_s)
+            took_s = self._clock() - began_s
+            pause_s = max(self._interval_s, self._busy_s / _BUSY_PART) - took_s
             self._busy_s = 0.0
             self._wake.wait(max(pause_s, _SHORTEST_PAUSE_S))
 
@@ -201,7 +202,8 @@ class ClusterPoller:
         limit_s = None if waits_for_all else min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
         if self._lookups:
             self._ask(self._lookups.values(), limit_s)
-            self.cluster.unheard_lookups = len(self._lookups.keys() - self._reported.keys())
+            unheard = self._lookups.keys() - self._reported.keys()
+            self.cluster.unheard_lookups = len(unheard)
             reported = {
                 http_address(node): node
                 for node in merged_producers(
@@ -213,7 +215,8 @@ class ClusterPoller:
         self.cluster.heard_lookups = tuple(
             shown_address(lookupd) for lookupd in self._reported if lookupd in self._lookups
         )
-        self.cluster.departed = frozenset().union(*self._departed.values()) - reported.keys()
+        departed: frozenset[str] = frozenset().union(*self._departed.values())
+        self.cluster.departed = departed - reported.keys()
         self.cluster.shared = {
             address: row for shared in self._shared.values() for address, row in shared.items()
         }

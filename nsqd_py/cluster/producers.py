@@ -112,7 +112,8 @@ def shared_addresses(rows: Iterable[Any]) -> dict[str, SharedAddress]:
         http = http_address(node)
         tcp = tcp_address(node)
         topics = tuple(sorted(row["topic"] for row in node["topics"] or ()))
-        found.setdefault(http, set()).add((tcp, node["hostname"], node["version"], topics))
+        nsqd = (tcp, node["hostname"], node["version"], topics)
+        found.setdefault(http, set()).add(nsqd)
         by_tcp.setdefault(tcp, set()).add(http)
     shared = {
         http: SharedAddress(http, len(nsqds), _topics_of(nsqds))

@@ -218,7 +218,8 @@ class TopicPart(Part):
     def add_up(self) -> None:
         parts = self.channels.values()
         self.channel_counts = sum_of([part.counts for part in parts], NO_CHANNEL)
-        self.channel_rates = sum_of([part.rates for part in parts if part.rates is not QUIET], QUIET)
+        busy = [part.rates for part in parts if part.rates is not QUIET]
+        self.channel_rates = sum_of(busy, QUIET)
 
 
 @dataclass(slots=True)
@@ -236,7 +237,8 @@ class Sum:
     def add_up(self, parts: Collection[Part], nothing: Numbers) -> None:
         # Add up all parts: 0.2 us each. Adding differences took 8 us for each part that changed.
         self.counts = sum_of([part.counts for part in parts], nothing)
-        self.rates = sum_of([part.rates for part in parts if part.rates is not QUIET], QUIET)
+        busy = [part.rates for part in parts if part.rates is not QUIET]
+        self.rates = sum_of(busy, QUIET)
         self.paused_parts = sum(part.is_paused for part in parts)
         self.timed_parts = sum(part.latency != () for part in parts)
         self.damaged_parts = sum(part.damage != () for part in parts)

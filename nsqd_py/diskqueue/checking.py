@@ -154,7 +154,8 @@ def damage_in(path: Path, salt: int | None = None, end: int | None = None) -> li
             is_right = False
         if not is_right:
             found.append((0, FILE_HEADER_BYTES))
-        return [*found, *damaged_ranges(lambda offset, size: os.pread(descriptor, size, offset), salt, end)]
+        damaged = damaged_ranges(lambda offset, size: os.pread(descriptor, size, offset), salt, end)
+        return [*found, *damaged]
 
 
 def numbers_in(path: Path, salt: int, ranges: Iterable[Range]) -> Iterator[Range]:

@@ -71,7 +71,8 @@ class DamageReport:
 
     def _keep_aside(self, file: LogFile, start: int, end: int) -> str:
         """Copy damaged bytes aside, with known ones that they overlap, and return the name of the copy. Raises OSError."""
-        known = self._known.get(file.path.name, ByteRanges()).overlapping(start, end)
+        of_file = self._known.get(file.path.name, ByteRanges())
+        known = of_file.overlapping(start, end)
         low = min([start, *(each[0] for each in known)])
         high = max([end, *(each[1] for each in known)])
         name = keep_aside(file, low, high)

@@ -137,7 +137,8 @@ class TopicLog:
         self._last = recovered.file if recovered.file.is_whole or not recovered.file.message_count else None
         self.next_seq = max(self.next_seq, recovered.file.end_seq)
         self.used_id = max(self.used_id, recovered.used_id)
-        self.latest_due_ns = max([self.latest_due_ns, *(due_ns for _, _, due_ns, _ in recovered.deferred)])
+        dues_ns = [due_ns for _, _, due_ns, _ in recovered.deferred]
+        self.latest_due_ns = max([self.latest_due_ns, *dues_ns])
 
     @property
     def first_seq(self) -> int:
@@ -609,7 +610,8 @@ class TopicLog:
 
     def take_back(self, file: LogFile) -> None:
         """Undo `let_go`, since the file could not be removed."""
-        self._set_files(sorted([*self.files, file], key=lambda each: each.first_seq))
+        files = sorted([*self.files, file], key=lambda each: each.first_seq)
+        self._set_files(files)
 
     def _set_files(self, files: list[LogFile]) -> None:
         self.files = files

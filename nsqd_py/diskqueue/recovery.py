@@ -78,7 +78,8 @@ def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> R
     try:
         size = os.fstat(file.fileno()).st_size
         if size > FILE_HEADER_BYTES:
-            _Walk(recovered, FileBytes(file.fileno(), size), verify=is_last, until=until).run()
+            data = FileBytes(file.fileno(), size)
+            _Walk(recovered, data, verify=is_last, until=until).run()
     finally:
         file.unpin()
     return recovered
@@ -384,7 +385,8 @@ class _Walk:
             self._recovered.gaps.append((expected, header.first_seq))
         self._file.go_on(header, position)
         if self._verify:  # for others, the header of the next file has the highest id
-            self._recovered.used_id = max(self._recovered.used_id, header.base_id + header.count - 1)
+            last_id = header.base_id + header.count - 1
+            self._recovered.used_id = max(self._recovered.used_id, last_id)
         if header.due_ns:
             self._recovered.deferred.add(header.first_seq, header.end_seq, header.due_ns, 0)
 

@@ -211,7 +211,8 @@ def sync_together(taken: Sequence[Unsynced]) -> None:
     for unsynced in of_files[1:]:
         assert unsynced.file is not None
         if unsynced.file.is_open and (error := calls.late_error(unsynced.file.fileno())):
-            unsynced.error = OSError(error, os.strerror(error), str(unsynced.file.path))
+            path = str(unsynced.file.path)
+            unsynced.error = OSError(error, os.strerror(error), path)
         unsynced.release()
 
 

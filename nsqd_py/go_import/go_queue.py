@@ -153,7 +153,8 @@ class _FileReader:
         return data
 
     def _read_at(self, offset: int, size: int) -> bytes:
-        return os.pread(self._fd, min(size, max(0, self._size - offset)), offset)
+        rest = max(0, self._size - offset)
+        return os.pread(self._fd, min(size, rest), offset)
 
     def _pass_damage(self, offset: int) -> int:
         """Report damage; return the offset of the next message behind it."""
@@ -175,7 +176,8 @@ def find_go_queues(directory: Path) -> list[GoQueue]:
         name = go_files.parse_go_name(path.name)
         if name is None:
             continue
-        queue = queues.setdefault((name.topic, name.channel or ""), GoQueue(name.topic, name.channel))
+        key = (name.topic, name.channel or "")
+        queue = queues.setdefault(key, GoQueue(name.topic, name.channel))
         queue.names.append(path.name)
         if name.kind is go_files.GoFileKind.MESSAGES:
             queue.files[name.number] = path

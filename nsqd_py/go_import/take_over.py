@@ -118,7 +118,8 @@ class ImportFolder:
         sync_directory(self.path)
         sync_directory(self._directory)
         marker = Marker(aside, [path.name for path in new], old, summary)
-        replace_file(self.path / MARKER, orjson.dumps(asdict(marker), option=orjson.OPT_INDENT_2))
+        document = orjson.dumps(asdict(marker), option=orjson.OPT_INDENT_2)
+        replace_file(self.path / MARKER, document)
         return marker
 
     def finish(self, marker: Marker) -> None:

@@ -191,7 +191,8 @@ class TopicImport:
             # Messages that it held back before are released: they cannot wait behind what its channels get now.
             is_between = own_from > existing.next_seq or existing.held is None
             held_from = own_from if is_between else existing.first_unreleased
-            self._save(journal_name(self.topic.name), SavedPosition(SeqRanges(held_from)), [])
+            position = SavedPosition(SeqRanges(held_from))
+            self._save(journal_name(self.topic.name), position, [])
 
     def _save(self, name: str, position: SavedPosition, waits: list[Wait]) -> None:
         journal = Journal(self.folder / name)
@@ -258,7 +259,8 @@ class LogWriter:
         header = FileHeader(self._salt, self.next_seq, self._used_id, is_imported=self.is_imported)
         path = self._folder / log_file_name(self._topic, self.next_seq)
         self._file = private_files.create(path, _BUFFER_BYTES)
-        self._free_bytes = self._max_file_bytes - self._file.write(header.encode()) - RECORD_HEADER_BYTES
+        written_bytes = self._file.write(header.encode())
+        self._free_bytes = self._max_file_bytes - written_bytes - RECORD_HEADER_BYTES
 
     def close(self) -> None:
         """Close the file; the next message begins a new one. Raises OSError."""

@@ -121,7 +121,8 @@ def resolve(
         return [literal]
     check_host(host)
     found = look_up(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(Endpoint(int(family), target) for family, _, _, _, target in found))
+    endpoints = [Endpoint(int(family), target) for family, _, _, _, target in found]
+    return list(dict.fromkeys(endpoints))
 
 
 @dataclass(eq=False, repr=False)

@@ -82,7 +82,9 @@ class Changes:
         self._reported.update(made)
         # A channel before its topic: nsqlookupd warns of topics that leave channels behind.
         deleted.sort(key=lambda key: not key[1])
-        return [_command("UNREGISTER", key) for key in deleted] + [_command("REGISTER", key) for key in made]
+        leaving = [_command("UNREGISTER", key) for key in deleted]
+        coming = [_command("REGISTER", key) for key in made]
+        return leaving + coming
 
 
 def _exists(key: Key, topics: Mapping[str, Topic]) -> bool:

@@ -98,7 +98,8 @@ class LookupPeers:
         """Register with these addresses from now on, and with no others. Addresses that cannot be used are logged."""
         requested = dict.fromkeys(addresses)
         with self._one_change():
-            for text in [text for text in self._hosts if text not in requested]:
+            removed = [text for text in self._hosts if text not in requested]
+            for text in removed:
                 self._log.of_clients.info("LOOKUP(%s): removing peer", text)
                 self._hosts.pop(text).stop()
             for text in requested:
@@ -165,7 +166,8 @@ class LookupPeers:
             for endpoint in host.selection.in_use:
                 used.setdefault(endpoint, []).append(host)
         self._users = used
-        for endpoint in [endpoint for endpoint in self._peers if endpoint not in known]:
+        gone = [endpoint for endpoint in self._peers if endpoint not in known]
+        for endpoint in gone:
             self._peers.pop(endpoint).stop()
         for endpoint, host in known.items():
             if endpoint not in self._peers:

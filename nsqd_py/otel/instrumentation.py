@@ -138,7 +138,8 @@ class Instrumentation:
         batch.bodies[:] = [body for body, _ in opened]
         publishers = {publisher.span_id: publisher for _, publisher in opened if publisher is not None}
         attributes = {BATCH_COUNT: len(batch), BODY_SIZE: sum(map(len, batch.bodies))}
-        return self._begin_process(batch, attributes, links=publishers.values(), count=len(batch)).run()
+        processing = self._begin_process(batch, attributes, links=publishers.values(), count=len(batch))
+        return processing.run()
 
     def _begin_process(
         self,

@@ -170,7 +170,8 @@ class _Move:
                 ids = hex_ids(batch.base_id, batch.count) if batch is not None else []
                 # Delivery retries a failed read, or counts the messages as lost. Two with one id are moved in turn.
                 if batch is None or not self._owner.moving.add(ids, low, delivery):
-                    self._owner.origin.wait([(seq, delivery) for seq in range(low, high)], self._due_ns)
+                    entries = [(seq, delivery) for seq in range(low, high)]
+                    self._owner.origin.wait(entries, self._due_ns)
                     break
                 self._groups.append(_DeadLetterGroup(batch, delivery, ids))
                 self._target.publish_dead_letters(batch, now_ns, self, len(self._groups) - 1)

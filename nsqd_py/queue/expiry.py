@@ -96,7 +96,8 @@ def _drop_unreleased(topic: Topic[Any], seq: int, oldest_ns: int) -> None:
 
 
 def _count(topic: Topic[Any]) -> int:
-    return topic.expired_count + sum(channel.distributor.expired_count for channel in topic.channels.values())
+    of_channels = sum(channel.distributor.expired_count for channel in topic.channels.values())
+    return topic.expired_count + of_channels
 
 
 def _expired(topic: Topic[Any], channel: Channel, seq: int, oldest_ns: int) -> set[int]:

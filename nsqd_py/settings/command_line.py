@@ -205,7 +205,8 @@ class GoCommand(click.Command):
         for title in sorted(self._groups, key=_SHOWN_LAST.__contains__):
             listed = [one for one in self._groups[title] if not one.hidden]
             with formatter.section(title):
-                formatter.write_dl([(one.usage, self._help_of(one)) for one in listed], col_max=36)
+                rows = [(one.usage, self._help_of(one)) for one in listed]
+                formatter.write_dl(rows, col_max=36)
         for purpose, line in self._examples:
             with formatter.section(purpose):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")

@@ -161,7 +161,8 @@ def _parse_rfc3339(text: str) -> int | None:
     except ValueError as error:
         raise ValueError(f'"{text}" is not a time: {error}') from None
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return _checked((since.days * 86_400 + since.seconds) * SECOND_NS + _billionths(match["fraction"]), text)
+    since_s = since.days * 86_400 + since.seconds
+    return _checked(since_s * SECOND_NS + _billionths(match["fraction"]), text)
 
 
 def _billionths(fraction: str | None) -> int:

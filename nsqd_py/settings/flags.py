@@ -119,7 +119,8 @@ def from_environment(
             raise BadOptions(f"{variable} and {variable}_FILE are both set; use one of them")
         try:
             lines = (text or read_secret(f"@{path}")).splitlines()
-            values[setting.attribute] = setting.kind.join([setting.kind.parse(line) for line in lines])
+            parsed = [setting.kind.parse(line) for line in lines]
+            values[setting.attribute] = setting.kind.join(parsed)
         except ValueError as error:
             raise BadOptions(f"{variable}{'' if text else '_FILE'}: {error}") from error
     return values
@@ -201,7 +202,8 @@ def addresses_from_environment(
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    parts = (part.strip() for part in text.split(","))
+    return tuple(part for part in parts if part)
 
 
 # ---- --print-config

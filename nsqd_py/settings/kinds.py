@@ -67,7 +67,8 @@ def choice(words: Mapping[str, T], *, word: str, from_native: Callable[[Any], T]
             raise ValueError(f"expected one of {', '.join(known)}") from None
 
     def show(value: T) -> str:
-        return next((name for name, meant in words.items() if meant == value and name), "")
+        names = (name for name, meant in words.items() if meant == value and name)
+        return next(names, "")
 
     known = tuple(filter(None, words))
     return Kind(word, parse, from_native or refuse(f"one of {', '.join(known)}"), show, choices=known)
@@ -148,7 +149,8 @@ def by_topic(kind: Kind[T], otherwise: T) -> Kind[ByTopic[T]]:
 
     def join(given: Sequence[tuple[str, T]]) -> ByTopic[T]:
         plain = [value for pattern, value in given if not pattern]
-        return ByTopic(plain[-1] if plain else otherwise, tuple(rule for rule in given if rule[0]))
+        rules = tuple(rule for rule in given if rule[0])
+        return ByTopic(plain[-1] if plain else otherwise, rules)
 
     def from_native(value: Any) -> ByTopic[T]:
         items = value if isinstance(value, list) else [value]

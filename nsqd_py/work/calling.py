@@ -307,7 +307,8 @@ class Calls:
 
     def _pass(self, given: Given) -> Any:
         """Call the function with what its parameters ask for."""
-        return self.handler.function(**{name: given[role] for name, role in self.handler.roles.items()})
+        values = {name: given[role] for name, role in self.handler.roles.items()}
+        return self.handler.function(**values)
 
     def _apply(self, once: Once, given: Given) -> Any:
         """Do as `_pass`, in a transaction with the id of the message. A dead letter has that of its first message."""

@@ -189,7 +189,8 @@ class Prometheus(Within):
             outcome = "dropped"
             raise
         finally:
-            self._seconds.labels(call.handler.name, outcome).observe(time.perf_counter() - began_s)
+            took_s = time.perf_counter() - began_s
+            self._seconds.labels(call.handler.name, outcome).observe(took_s)
 
 
 class DjangoConnections(Middleware):

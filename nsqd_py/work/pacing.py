@@ -131,6 +131,8 @@ class TimeLimits:
         while not self._is_closed:
             self.expire(self._clock())
             with self._changed:
-                self._wakes_s = min((call.deadline_s for call in self._running), default=math.inf)
+                deadlines_s = (call.deadline_s for call in self._running)
+                self._wakes_s = min(deadlines_s, default=math.inf)
                 if not self._is_closed:
-                    self._changed.wait(min(_LONGEST_WAIT_S, max(0.0, self._wakes_s - self._clock())))
+                    left_s = max(0.0, self._wakes_s - self._clock())
+                    self._changed.wait(min(_LONGEST_WAIT_S, left_s))

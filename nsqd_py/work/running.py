@@ -314,7 +314,8 @@ class Running:
 def _refusals(each: _Consumed, connections: int) -> tuple[str, ...]:
     if connections:
         return ()
-    return tuple(str(error) for error in each.consumer.unconnected().values() if is_refusal(error))
+    errors = each.consumer.unconnected().values()
+    return tuple(str(error) for error in errors if is_refusal(error))
 
 
 def _stats(each: _Consumed) -> HandlerStats:

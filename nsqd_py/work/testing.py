@@ -256,7 +256,8 @@ def run(
     clock = clock or Clock()
     found = handler_of(handler)
     caller = _Caller(clock, _Letters(), lambda handler: middleware, lambda: chance)
-    (result,) = caller.call(found, [_Waiting(clock(), 1, found, body, attempts)])
+    waiting = _Waiting(clock(), 1, found, body, attempts)
+    (result,) = caller.call(found, [waiting])
     return result.outcome
 
 
@@ -365,7 +366,8 @@ class Harness:
 
     def _publish_job(self, name: str, due_s: int, *, after_s: float) -> None:
         self._store(due_topic(self._app.name), job_of(name, due_s), 0)
-        self._next_due_s[name] = self._app.schedules[name].occurrences.next_after(after_s)
+        occurrences = self._app.schedules[name].occurrences
+        self._next_due_s[name] = occurrences.next_after(after_s)
 
     def _call_next(self) -> list[Result]:
         first = heapq.heappop(self._waiting)
@@ -381,7 +383,8 @@ class Harness:
         for each, result in zip(arrived, results, strict=True):
             if isinstance(result.outcome, RequeueAfter):
                 due_s = self.clock() + result.outcome.delay_s
-                heapq.heappush(self._waiting, each._replace(due_s=due_s, attempts=each.attempts + 1))
+                again = each._replace(due_s=due_s, attempts=each.attempts + 1)
+                heapq.heappush(self._waiting, again)
         return results
 
     @property

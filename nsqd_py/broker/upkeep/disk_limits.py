@@ -91,7 +91,8 @@ class DiskHealth:
             self._errors[key] = error.with_traceback(None)
         elif self._errors:
             self._errors.pop(key, None)
-            for failed in [failed for failed in self._errors if failed[0] == _WRITE]:
+            writes = [failed for failed in self._errors if failed[0] == _WRITE]
+            for failed in writes:
                 del self._errors[failed]
 
 

@@ -209,7 +209,8 @@ class Waiters:
         self._locks.append(lock)
         try:
             # `is_over` after the append: the thread that makes it true wakes this one from then on.
-            return bool(is_over()) or _acquire(lock, math.inf if timeout_s is None else max(0.0, timeout_s))
+            limit_s = math.inf if timeout_s is None else max(0.0, timeout_s)
+            return bool(is_over()) or _acquire(lock, limit_s)
         finally:
             # Checked first: an error that is handled here would be the context of Ctrl-C.
             if lock in self._locks:

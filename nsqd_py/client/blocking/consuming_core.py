@@ -79,7 +79,8 @@ class ConsumingCore(BaseConsumer, ProcessHooks):
 
         Any thread may call this: it copies the dict in one step.
         """
-        return {nsqd.address: nsqd.error for nsqd in list(self._nsqds.values()) if nsqd.window is None}
+        nsqds = list(self._nsqds.values())
+        return {nsqd.address: nsqd.error for nsqd in nsqds if nsqd.window is None}
 
     # ---- the parts of a turn
 
@@ -100,7 +101,8 @@ class ConsumingCore(BaseConsumer, ProcessHooks):
         elif not self._is_leaving:
             self._is_leaving = True
             self._leave()
-        for nsqd in [nsqd for nsqd in self._nsqds.values() if nsqd.is_over]:
+        ended = [nsqd for nsqd in self._nsqds.values() if nsqd.is_over]
+        for nsqd in ended:
             nsqd.flush()
             nsqd.close()
             del self._nsqds[nsqd.address]

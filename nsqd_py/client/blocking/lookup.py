@@ -77,7 +77,8 @@ class Finder:
 
     def retry_soon(self) -> None:
         """Ask soon: an nsqd was lost. The interval, or 1 s, still limits the rate, even if nsqds are lost repeatedly."""
-        self._due_s = min(self._due_s, monotonic() + min(1.0, self._options.lookupd_poll_interval_s))
+        soon_s = min(1.0, self._options.lookupd_poll_interval_s)
+        self._due_s = min(self._due_s, monotonic() + soon_s)
 
     def kill(self) -> None:
         if self._request is not None:

@@ -397,7 +397,8 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
             self._refuse_left(self._refusal)
             return False
         publishes = self._empty_inbox()
-        self._core.dispatcher.submit_all(publishes, sum([publish.size_bytes for publish in publishes]))
+        size_bytes = sum([publish.size_bytes for publish in publishes])
+        self._core.dispatcher.submit_all(publishes, size_bytes)
         return True
 
     def _refuse_overdue(self) -> None:

@@ -151,7 +151,8 @@ class PublishingCore:
                     if event.data == _OK:
                         self.report(self.dispatcher.answered_ok(writer, event.times, monotonic()))
                 elif isinstance(event, NsqdSaid):
-                    self.report(self.dispatcher.answered_error(writer, event.code, event.text, monotonic()))
+                    failed = self.dispatcher.answered_error(writer, event.code, event.text, monotonic())
+                    self.report(failed)
         except ConnectionLost as error:
             self._lost(writer, error.reason)
 

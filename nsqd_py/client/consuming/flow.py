@@ -135,7 +135,8 @@ def even_quotas(total: int, caps: Sequence[int]) -> list[int]:
     quotas = [0] * len(caps)
     by_cap = sorted(range(len(caps)), key=caps.__getitem__)
     for rank, index in enumerate(by_cap):
-        quotas[index] = min(caps[index], total // (len(caps) - rank))
+        fair = total // (len(caps) - rank)
+        quotas[index] = min(caps[index], fair)
         total -= quotas[index]
     return quotas
 

@@ -343,7 +343,8 @@ class Subscription:
             self.on_backoff(str(self._backoff))
 
     def _distribute_rdy(self) -> None:
-        self._spread.distribute(0 if self.is_paused else self._backoff.most(self.max_in_flight), self.now_s())
+        most = 0 if self.is_paused else self._backoff.most(self.max_in_flight)
+        self._spread.distribute(most, self.now_s())
 
     # ---- time
 

@@ -60,7 +60,8 @@ def waiting_dead_letters(topic: TopicRow | None) -> int:
     """Return the messages that wait in a dead-letter topic: a message in several channels counts once."""
     if topic is None:
         return 0
-    return topic.counts[0] + max((channel.counts[_DEPTH] for channel in topic.channels.values()), default=0)
+    deepest = max((channel.counts[_DEPTH] for channel in topic.channels.values()), default=0)
+    return topic.counts[0] + deepest
 
 
 def _damage(row: TopicRow | ChannelRow, topic: str, channel: str = "") -> Iterator[Problem]:
@@ -131,7 +132,8 @@ def _is_own(topic: str, channel: str) -> bool:
 def _much_tried(topic: str, name: str, channel: ChannelRow) -> Iterator[Problem]:
     most = max(part.attempts for part in channel.parts.values())
     if most >= MANY_ATTEMPTS:
-        nodes = named([address for address, part in channel.parts.items() if part.attempts >= MANY_ATTEMPTS])
+        retrying = [address for address, part in channel.parts.items() if part.attempts >= MANY_ATTEMPTS]
+        nodes = named(retrying)
         text = f"A message on {nodes} was delivered {counted(most, 'time')}, and is not finished"
         yield Problem("many_attempts", text, topic, name, weight=most)
 

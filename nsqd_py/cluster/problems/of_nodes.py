@@ -83,9 +83,8 @@ def of_lookups(cluster: Cluster) -> Iterator[Problem]:
 def _shared_text(cluster: Cluster, address: str, shared: SharedAddress) -> str:
     text = f"{shared.nsqds} nsqds announce the address {address}, at which only one can be reached"
     unseen = [topic for topic in shared.topics if topic not in cluster.topics]
-    shown = ", ".join(unseen[:_MOST_TOPICS]) + (" and others" if len(unseen) > _MOST_TOPICS else "")
     if unseen:
-        return f"{text}; topics that only the others have: {shown}"
+        return f"{text}; topics that only the others have: {named(unseen, _MOST_TOPICS)}"
     return text
 
 

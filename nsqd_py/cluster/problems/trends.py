@@ -85,7 +85,8 @@ class Trend:
             self._depths = _depths_of(row)
         weight_s = passed_s or _FIRST_S
         self._sums_s += weight_s
-        self._sums = tuple(old + weight_s * new for old, new in zip(self._sums, rates, strict=True))
+        pairs = zip(self._sums, rates, strict=True)
+        self._sums = tuple(old + weight_s * new for old, new in pairs)
         total_s = MILLI * (self._sums_s + self._last_s)
         self.came, self.requeued, self.timed_out, self.finished, self.depth_growth = (
             (new + old) / total_s for new, old in zip(self._sums, self._last, strict=True)
@@ -122,7 +123,8 @@ class Trend:
     def grows_on(self, row: ChannelRow) -> list[str]:
         """Return the nsqds on which the backlog has grown since the span before, those with most of it first."""
         before = self._last_depths or self._depths
-        grown = {node: depth - before.get(node, 0) for node, depth in _depths_of(row).items()}
+        depths = _depths_of(row)
+        grown = {node: depth - before.get(node, 0) for node, depth in depths.items()}
         least = _LEAST_NODE_PART * sum(number for number in grown.values() if number > 0)
         nodes = [node for node, number in grown.items() if number > 0 and number >= least]
         return sorted(nodes, key=lambda node: (-grown[node], node))
@@ -147,7 +149,8 @@ class Trend:
 
 def _depths_of(row: ChannelRow) -> dict[str, int]:
     """Return how many messages wait on each nsqd on which some do."""
-    return {node: part.counts[_DEPTH] for node, part in row.parts.items() if part.counts[_DEPTH]}
+    depths = {node: part.counts[_DEPTH] for node, part in row.parts.items()}
+    return {node: depth for node, depth in depths.items() if depth}
 
 
 def _part(number: float, others: float) -> float:

@@ -44,6 +44,7 @@ def span(seconds: float) -> str:
     return " ".join(part for part in parts[:2] if part)
 
 
-def named(names: list[str]) -> str:
+def named(names: list[str], most: int = _MOST_NAMED) -> str:
     """Return the first few names, sorted, and "and others" if there are more."""
-    return ", ".join(sorted(names)[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
+    shown = ", ".join(sorted(names)[:most])
+    return f"{shown} and others" if len(names) > most else shown

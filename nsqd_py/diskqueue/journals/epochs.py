@@ -80,7 +80,8 @@ class SavedEpochs(NamedTuple):
 
 
 def encode_epoch_file(node: int, logs: Mapping[str, Epochs], ended: EndedLogs | None = None) -> bytes:
-    content = json.dumps({"node": node, "logs": logs, "ended": ended or {}}).encode()
+    document = {"node": node, "logs": logs, "ended": ended or {}}
+    content = json.dumps(document).encode()
     return b"%08x\n%b" % (extend(0, content), content)
 
 

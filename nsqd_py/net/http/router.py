@@ -281,12 +281,13 @@ class Request(Generic[App]):
             raise HttpError(400, "INVALID_REQUEST")
         return params
 
-    def required(self, key: str) -> str:
-        """Return a parameter of the query. Raises HttpError 400 if it is missing."""
-        value = self.params.get(key)
-        if value is None:
-            raise HttpError(400, f"MISSING_ARG_{key.upper()}")
-        return value
+
+def required(request: Request[Any], key: str) -> str:
+    """Return a parameter of the query. Raises HttpError 400 if it is missing."""
+    value = request.params.get(key)
+    if value is None:
+        raise HttpError(400, f"MISSING_ARG_{key.upper()}")
+    return value
 
 
 # ---- the query of a URL, parsed as strictly as Go's `net/url` does

@@ -30,12 +30,14 @@ class UnreadableRanges:
 
     def _forget_finished(self) -> None:
         floor = self._position.settled_floor
-        for end in [end for end in self._ranges if end <= floor]:
+        passed = [end for end in self._ranges if end <= floor]
+        for end in passed:
             del self._ranges[end]
 
     def read(self, seq: int) -> None:
         """Remove the range of a message that was read; its other messages stay deferred until their next try."""
-        for end in [end for end, (start, _) in self._ranges.items() if start <= seq < end]:
+        around = [end for end, (start, _) in self._ranges.items() if start <= seq < end]
+        for end in around:
             del self._ranges[end]
 
     @property

@@ -121,7 +121,8 @@ class Copy:
         start = max(0, file.end_offset - CHECKED_BYTES)
         with (self._directory / name).open("rb") as opened:
             opened.seek(start)
-            return file._replace(checksum=extend(0, opened.read(file.end_offset - start)))
+            data = opened.read(file.end_offset - start)
+            return file._replace(checksum=extend(0, data))
 
     # ---- what another program does to the files
 
@@ -205,7 +206,8 @@ class Copy:
             if offset == 0:
                 self._inodes[name] = os.fstat(self._open[1]).st_ino
             self._note(name, offset, data, offset + len(data))
-            self.arrival.feed(name, self._logs[topic_of(name) or ""][name].salt, offset, bytes(data))
+            files = self._logs[topic_of(name) or ""]
+            self.arrival.feed(name, files[name].salt, offset, bytes(data))
 
     def _close_file(self) -> None:
         if self._open is not None:

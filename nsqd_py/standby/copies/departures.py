@@ -76,7 +76,9 @@ class Departures:
         names = sorted(
             path.name for path in self._directory.glob(f"{topic}.*.log") if topic_of(path.name) == topic
         )
-        end = self._unfinished.bounds(topic, names[-1])[1] if names else 0
+        end = 0
+        if names:
+            _, end = self._unfinished.bounds(topic, names[-1])
         if limit is None or limit > end:
             self.keep_alone(names, 0)
         else:
@@ -89,9 +91,11 @@ class Departures:
         if not paths:
             return
         for path in paths:
-            self._counted_from[path.name] = min(limit, self._counted_from.get(path.name, limit))
+            earlier = self._counted_from.get(path.name, limit)
+            self._counted_from[path.name] = min(limit, earlier)
         self.alone_count += sum(counts.values())
-        self._set_aside.keep(self._set_aside.alone, [*paths, *self._state_paths()])
+        kept = [*paths, *self._state_paths()]
+        self._set_aside.keep(self._set_aside.alone, kept)
 
     def keep_unfinished(self) -> None:
         """Set aside, once, what this nsqd had not finished as a primary. Call this before anything of that changes."""
@@ -102,7 +106,8 @@ class Departures:
         for topic, files in self._logs.items():
             paths += [self._directory / name for name in files if self._unfinished.in_file(topic, name)]
         if paths:
-            self._set_aside.keep(self._set_aside.removed, [*paths, *self._state_paths()])
+            kept = [*paths, *self._state_paths()]
+            self._set_aside.keep(self._set_aside.removed, kept)
             self.retained_before = self._set_aside.removed.name
 
     def _state_paths(self) -> list[Path]:
@@ -186,9 +191,11 @@ class Departures:
         left = dict(self._counted)
         unsure = [each for _, each in self._unsure]
         for each in (*self._departing, *unsure):
-            left[each.retained] = [*left.get(each.retained, []), *_ranges_in(each.unfinished)]
+            known = left.get(each.retained, [])
+            left[each.retained] = [*known, *_ranges_in(each.unfinished)]
         counted = sum(map(count_of, self._counted.values()))
-        return self.alone_count - counted + sum(count_of(union(ranges)) for ranges in left.values())
+        left_count = sum(count_of(union(ranges)) for ranges in left.values())
+        return self.alone_count - counted + left_count
 
 
 def _ranges_in(unfinished: Mapping[str, list[Range]]) -> list[Range]:

@@ -73,7 +73,8 @@ class SetAside:
         sync_directory(self._directory)
 
     def _forget_old(self) -> None:
-        oldest = REMOVED_PREFIX + time.strftime(_DAY, time.gmtime(time.time() - _RETENTION_S))
+        oldest_day = time.gmtime(time.time() - _RETENTION_S)
+        oldest = REMOVED_PREFIX + time.strftime(_DAY, oldest_day)
         for path in self._directory.glob(f"{REMOVED_PREFIX}*"):
             if path.name < oldest:
                 shutil.rmtree(path, ignore_errors=True)

@@ -69,7 +69,8 @@ class Cron:
 
     def next_after(self, time_s: float) -> int:
         """Raises StopIteration if the expression never occurs."""
-        times = self._simulate(self._expression, datetime.fromtimestamp(int(time_s), self._zone))
+        start = datetime.fromtimestamp(int(time_s), self._zone)
+        times = self._simulate(self._expression, start)
         # An hour that comes twice: cronsim goes on in the first one.
         while (found_s := int(next(times).timestamp())) <= time_s:
             pass

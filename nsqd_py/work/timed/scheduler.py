@@ -259,7 +259,8 @@ class Scheduler:
             elif decision.warning:
                 self._log.warning("%s", decision.warning)
         try:
-            self._publish(due_topic(self._app_name), [job_of(run.schedule, run.due_s) for run in due])
+            jobs = [job_of(run.schedule, run.due_s) for run in due]
+            self._publish(due_topic(self._app_name), jobs)
             self._publish(schedules_topic(self._app_name), [token.to_body() for token in tokens])
         except NsqClientError as error:
             self._log.error("the schedules of %s wait: %s", self._app_name, error)

@@ -259,7 +259,8 @@ class TokenBook:
             return Drop(
                 f"schedule {token.schedule}: late by {late_s:.0f} s, skipped since the next occurrence is due"
             )
-        return Run(token.schedule, due_s, now_s - due_s, self._follower(token.schedule, known, due_s, now_s))
+        follower = self._follower(token.schedule, known, due_s, now_s)
+        return Run(token.schedule, due_s, now_s - due_s, follower)
 
     def _decide_foreign(self, token: Token, wait_s: float, attempts: int, now_s: float) -> Decision:
         """Decide about an occurrence that this process does not have, but perhaps a newer or older one."""
