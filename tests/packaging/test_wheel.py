@@ -40,6 +40,8 @@ PACKAGES = {
 NOT_INSTALLED = ("tests", "bench")
 # Folders that many projects have, and that installed packages must not be called.
 FOLDERS_OF_A_PROJECT = ("apps", "tools", "spark", "tests", "contrib", "docs")
+# Without PYTHONPATH: modules there may have the names of those that setuptools imports.
+ISOLATED = (sys.executable, "-I")
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
 
@@ -84,7 +86,7 @@ def files_of_the_checkout() -> list[str]:
 def build(what: str, source: Path, target: Path, **environment: str) -> Path:
     """Return the file that the build backend makes of a source tree."""
     target.mkdir()
-    command = [sys.executable, "-c", BUILD, what, str(target)]
+    command = [*ISOLATED, "-c", BUILD, what, str(target)]
     variables = os.environ | {"DISTUTILS_DEBUG": "1"} | environment  # an error comes with its traceback
     done = subprocess.run(command, cwd=source, env=variables, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -154,22 +156,11 @@ def test_man_finds_a_page_for_each_command(installed):
 
 def install(wheel: Path, directory: Path) -> Installed:
     python = directory / "venv/bin/python"
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", directory / "venv"], check=True, timeout=60
-    )
+    subprocess.run([*ISOLATED, "-m", "venv", "--without-pip", directory / "venv"], check=True, timeout=60)
     (site_packages,) = (directory / "venv/lib").glob("python3*/site-packages")
     shared = [path for path in sys.path if path.endswith("site-packages")]
     (site_packages / "shared.pth").write_text(f"import sys; sys.path += {shared!r}\n")
-    pip = (
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    )
+    pip = (*ISOLATED, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check")
     subprocess.run([*pip, "--no-index", "--no-deps", "--no-compile", wheel], check=True, timeout=120)
     for name in FOLDERS_OF_A_PROJECT:
         (directory / "project" / name).mkdir(parents=True)
