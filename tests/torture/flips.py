@@ -100,7 +100,7 @@ class Figures:
 class Flip:
     """A bit that was flipped. `side` is disk, standby or bucket, `name` that of the file below it.
 
-    is_needed  False for an object that the state of the store does not need any more
+    is_needed  False for an object that the state of the store does not need any more, and behind the end of a log
     """
 
     side: str
@@ -113,8 +113,9 @@ class Flip:
     def kind(self) -> str:
         if self.side == "bucket":
             return f"bucket {self.name.partition('/')[0]}{'' if self.is_needed else ', old'}"
-        is_small = self.name.startswith("nsqd.")
-        return f"{self.side} {self.name if is_small else Path(self.name).suffix.lstrip('.')}"
+        if self.name.startswith("nsqd."):
+            return f"{self.side} {self.name}"
+        return f"{self.side} {Path(self.name).suffix.lstrip('.')}{'' if self.is_needed else ', unused'}"
 
     def __str__(self) -> str:
         return f"{self.side} {self.name} at {self.offset} by {self.mask:#04x}"
@@ -230,7 +231,7 @@ class World:
                 size_bytes = path.stat().st_size
                 if size_bytes:
                     offset = self._chance.randrange(size_bytes)
-                    is_needed = needed is None or name in needed
+                    is_needed = _is_used(path, offset) if needed is None else name in needed
                     one = Flip(side, name, offset, 1 << self._chance.randrange(8), is_needed)
                     by_kind.setdefault(one.kind, []).append(one)
         # Each of these two says what the other one has lost.
@@ -311,7 +312,7 @@ class World:
         self._stop()
         after = self._named(self._findings(), flips)
         found |= after
-        again = {one for one in after if one.kind.split(" ")[1] in ("log", "files", "rounds", HEAD_NAME)}
+        again = {one for one in after if one.kind.split(" ", 1)[1] in ("log", "files", "rounds", HEAD_NAME)}
         for one in flips:
             key = self._setting, when, one.kind
             figures.flips[key] += 1
@@ -408,6 +409,11 @@ class World:
 
 class Stuck(Exception):
     """A world in which an nsqd does not start any more."""
+
+
+def _is_used(path: Path, offset: int) -> bool:
+    """False behind the end of a log, where nsqd has reserved space."""
+    return path.suffix != ".log" or offset < len(path.read_bytes().rstrip(b"\0"))
 
 
 def _is_damaged_log(path: Path) -> bool:
