@@ -454,7 +454,7 @@ class StoredFiles:
         newer_bytes = 0
         for first_seq in in_slices(mine.first_seqs[::-1]):
             file = mine.files.get(first_seq)
-            if file is None:
+            if file is None or self._logs.get(topic.name) is not mine:  # others ran
                 continue
             is_free = file.is_sealed and first_seq not in local
             is_retained = retention.keeps(file, newer_bytes, now_ns, steady_ns)

@@ -32,7 +32,7 @@ from nsqd_py.store.spill import Chunks, Spill
 OnDamage = Callable[[BadObject], None]
 
 # Rounds that are asked for at once.
-_MOST_REQUESTS = 8
+_MOST_REQUESTS = 6
 
 
 @dataclass(slots=True)

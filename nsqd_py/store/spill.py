@@ -9,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-# Of all chunks of an image. A restart after a clean stop has fewer.
-_MOST_IN_MEMORY = 32 * 1024 * 1024
-_PIECE_BYTES = 4 * 1024 * 1024
+# Of all chunks of an image.
+_MOST_IN_MEMORY = 4 * 1024 * 1024
+# Eight threads of a restore have one each.
+_PIECE_BYTES = 1024 * 1024
 
 
 class Spill:
