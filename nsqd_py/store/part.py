@@ -231,7 +231,10 @@ class StorePart(Part):
         in_thread_with_progress(partial(self._get_state, objects), self.host.on_progress)
 
     def _get_state(self, objects: CountedObjects, on_progress: Callable[[], None]) -> None:
-        """Claim the store, and get from it what is missing here; runs in a thread. Raises StartError and OSError."""
+        """Claim the store, and get from it what is missing here. Raises StartError and OSError.
+
+        It runs in a thread, so that a lease is renewed in the meantime. Nothing else uses this part, or the data path.
+        """
         options = self._options
         restoration = self._restoration = Restoration(self._directory, objects, on_progress, self._log)
         was_restored = (self._directory / BACKUP_FILE).exists()  # although not completely

@@ -114,6 +114,8 @@ WORK: dict[Place, Work] = {
     ),
     Place("nsqd_py.runtime.threads", "in_thread", "_attempt"): Work(why=OTHERS),
     Place("nsqd_py.runtime.threads", "in_thread_while", "_attempt"): Work(why=OTHERS),
+    Place("nsqd_py.runtime.threads", "in_thread_with_progress", "ThreadPool(1)"): Work(why=POOL),
+    Place("nsqd_py.runtime.threads", "in_thread_with_progress", "run"): Work(why=OTHERS),
     Place("nsqd_py.server.daemon", "Daemon.__init__", "DiskThreads(_DISK_THREADS)"): Work(why=POOL),
     Place("nsqd_py.server.daemon", "Daemon._check_lock", "os.stat"): Work(why=VALUES),
     Place("nsqd_py.runtime.logs.daemon_log", "LineSink._keep", "self._write_waiting"): Work(LOG),
