@@ -78,6 +78,8 @@ writing._MOST_ROUNDS = 10
 writing._LEAST_BYTES = 20_000
 sys.exit(main())
 """
+# So many objects take time: publishers pause, so that the store keeps up without acknowledgements.
+SMALL_PAUSE_S = 0.05
 SMALL_FLAGS = ("--max-bytes-per-file=30000", "--store-retention-bytes=100000")
 
 
@@ -143,13 +145,14 @@ class Figures:
 class Publisher(threading.Thread):
     """Publishes to one nsqd until its connection ends. `acknowledged` has when each message got its OK."""
 
-    def __init__(self, nsqd: NsqdProcess, name: str, batch: int) -> None:
+    def __init__(self, nsqd: NsqdProcess, name: str, batch: int, pause_s: float = 0.0) -> None:
         super().__init__(daemon=True)
         self.acknowledged: dict[bytes, float] = {}
         self.refused = 0
         self._client = nsqd.connect()
         self._name = name
         self._batch = batch
+        self._pause_s = pause_s
 
     def run(self) -> None:
         number = 0
@@ -162,6 +165,7 @@ class Publisher(threading.Thread):
                     self.acknowledged |= dict.fromkeys(bodies, time.monotonic())
                 else:
                     self.refused += 1
+                time.sleep(self._pause_s)
         self._client.close()
 
 
@@ -186,13 +190,21 @@ class Campaign:
     """Destroys one nsqd after the other; `figures` says what was lost."""
 
     def __init__(
-        self, folder: Path, url: str, acks: int, seed: int, proxy: FaultProxy | None, *flags: str
+        self,
+        folder: Path,
+        url: str,
+        acks: int,
+        seed: int,
+        proxy: FaultProxy | None,
+        *flags: str,
+        pause_s: float = 0.0,
     ) -> None:
         self.figures = Figures()
         self._folder = folder
         self._acks = acks
         self._random = random.Random(seed)
         self._proxy = proxy
+        self._pause_s = pause_s
         self._number = 0
         self._flags = (*FLAGS, f"--store={url}", f"--restore-from={url}", f"--store-acks={acks}", *flags)
         self._nsqd = self._make()
@@ -229,7 +241,8 @@ class Campaign:
         name = f"r{sum(self.figures.kinds.values())}"
         kind = self._random.choices(list(KINDS), list(KINDS.values()))[0]
         publishers = [
-            Publisher(self._nsqd, f"{name}-p{number}", 1 + 9 * (number % 2)) for number in range(PUBLISHERS)
+            Publisher(self._nsqd, f"{name}-p{number}", 1 + 9 * (number % 2), self._pause_s)
+            for number in range(PUBLISHERS)
         ]
         consumer = Consumer(self._nsqd, "slow")
         for thread in (*publishers, consumer):
@@ -423,17 +436,23 @@ class Written(NamedTuple):
 
 
 def campaign(
-    folder: Path, bucket: Bucket, kills: int, acks: int, seed: int, faults: float, ends_s: float, *flags: str
+    folder: Path,
+    bucket: Bucket,
+    kills: int,
+    acks: int,
+    seed: int,
+    faults: float,
+    ends_s: float,
+    *flags: str,
+    pause_s: float = 0.0,
 ) -> Figures:
     """Run a campaign in a bucket, with faults between nsqd and the bucket."""
+    url = bucket.url("store")
     with FaultProxy(bucket.endpoint) as proxy:
         os.environ.update(bucket.environment())
         folder.mkdir(exist_ok=True)
-        with closing(
-            Campaign(
-                folder, bucket.url("store"), acks, seed, proxy, f"--store-endpoint={proxy.endpoint}", *flags
-            )
-        ) as running:
+        flags = (f"--store-endpoint={proxy.endpoint}", *flags)
+        with closing(Campaign(folder, url, acks, seed, proxy, *flags, pause_s=pause_s)) as running:
             if faults:
                 proxy.at_random(seed, faults)
             running.run(kills, ends_s)
@@ -449,15 +468,23 @@ class Share(NamedTuple):
     seed: int
     faults: float
     ends_s: float
-    flags: tuple[str, ...] = ()
+    is_small: bool
 
     def run(self) -> Figures:
+        flags = SMALL_FLAGS if self.is_small else ()
+        pause_s = SMALL_PAUSE_S if self.is_small and not self.acks else 0.0
         self.folder.mkdir()
         with moto(self.folder) as server:
-            bucket = server.make_bucket()
-            machines = self.folder / "machines"
             return campaign(
-                machines, bucket, self.kills, self.acks, self.seed, self.faults, self.ends_s, *self.flags
+                self.folder / "machines",
+                server.make_bucket(),
+                self.kills,
+                self.acks,
+                self.seed,
+                self.faults,
+                self.ends_s,
+                *flags,
+                pause_s=pause_s,
             )
 
 
@@ -497,7 +524,6 @@ def main(
 ) -> None:
     """Destroy nsqds with both values of --store-acks; end with 1 if anything was lost."""
     os.environ.update(environment_of(hostile))
-    flags = SMALL_FLAGS if small else ()
     if small:
         os.environ["NSQD_COMMAND"] = shlex.join([sys.executable, "-c", SMALL])
     failed = False
@@ -513,7 +539,7 @@ def main(
                     seed + i,
                     faults,
                     ends_s,
-                    flags,
+                    small,
                 )
                 for i in range(side_by_side)
             ]
