@@ -299,7 +299,9 @@ class StoredFiles:
     def of_topic(self, topic: str) -> list[StoredFile]:
         """Return the files of a topic in order."""
         log = self._logs.get(topic)
-        return [log.files[first_seq] for first_seq in log.first_seqs] if log is not None else []
+        if log is None:
+            return []
+        return [log.files[first_seq] for first_seq in log.first_seqs]
 
     def add(self, file: StoredFile) -> StoredFile | None:
         """Add a file, and return the one that it replaces."""

@@ -233,7 +233,8 @@ class _Rounds:
 
     def newest(self) -> RoundObject | None:
         """Return the last round that is valid."""
-        return next((found for number in reversed(self._numbers) if (found := self._round(number))), None)
+        found = map(self._round, reversed(self._numbers))
+        return next(filter(None, found), None)
 
     def newest_base(self, newest: RoundObject) -> int:
         """Return the number of the last round up to `newest` that begins a base; 0 if there is none."""
