@@ -39,7 +39,10 @@ def check_data(options: NsqdOptions) -> int:
     if options.log_format == JSON:
         _say(as_json(report, store.as_json() if store is not None else None))
     else:
-        _say("\n".join([*as_text(report), *(store.as_text() if store is not None else ())]))
+        lines = list(as_text(report))
+        if store is not None:
+            lines += store.as_text()
+        _say("\n".join(lines))
     return WELL if report.is_well and (store is None or store.is_well) else DAMAGED
 
 

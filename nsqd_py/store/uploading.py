@@ -213,14 +213,12 @@ class StoreStream:
     def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
         """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
         topic = self._broker.topics.get(file.topic)
-        log = topic.log if topic is not None else None
-        for each in log.files if log is not None else ():
-            if (each.first_seq, each.salt) == (
-                file.first_seq,
-                file.salt,
-            ) and each.end_offset >= file.size_bytes:
-                assert log is not None
-                return log, each
+        if topic is None or topic.log is None:
+            return None
+        for each in topic.log.files:
+            is_same = (each.first_seq, each.salt) == (file.first_seq, file.salt)
+            if is_same and each.end_offset >= file.size_bytes:
+                return topic.log, each
         return None
 
     def replace_file(self, before: StoredFile, file: StoredFile) -> None:
