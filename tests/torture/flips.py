@@ -190,6 +190,10 @@ class World:
             wait_until_it_has_all(self._nsqd)
         if self._has_store:
             wait_until(self._is_stored, DEADLINE_S, "the store to have everything")
+            wait_until(self._is_store_well, DEADLINE_S, "the store to be whole before the next flip")
+
+    def _is_store_well(self) -> bool:
+        return check_store(self._url, "", self._folder / "disk").is_well
 
     def _is_stored(self) -> bool:
         shown = self._nsqd.stats()["store"]
@@ -371,7 +375,8 @@ class World:
             self._figures.lost.append(f"{name}: channel {channel} is gone")
             return
         with self._nsqd.consumer(TOPIC, channel, 2000) as client, suppress(Exception):
-            while not expected <= seen:
+            ends_s = time.monotonic() + READ_S
+            while not expected <= seen and time.monotonic() < ends_s:
                 message = client.message(READ_S)
                 seen.add(message.body)
                 client.send(req(message.id, 0))
