@@ -318,7 +318,7 @@ def test_a_damaged_round_is_named_and_set_aside(machine, store, tmp_path):
 def rounds_of(path: Path) -> list[Path]:
     """Return the rounds from the base on that the head names."""
     base = json.loads((path / "head.json").read_text())["base"]
-    return [each for each in sorted((path / "rounds").iterdir()) if int(each.name, 16) >= base]
+    return [each for each in sorted((path / "rounds").glob("[!.]*")) if int(each.name, 16) >= base]
 
 
 def unlink(path: Path) -> None:
