@@ -144,7 +144,7 @@ def has_all(nsqd: Process) -> bool:
 def round_bytes(store: Path) -> int:
     """Return the size of the rounds that a restoration reads."""
     base = json.loads((store / "head.json").read_text())["base"]
-    return sum(path.stat().st_size for path in (store / "rounds").iterdir() if int(path.name, 16) >= base)
+    return sum(path.stat().st_size for path in (store / "rounds").glob("[!.]*") if int(path.name, 16) >= base)
 
 
 def make_store(folder: Path, size_bytes: int, row: Row) -> Path:

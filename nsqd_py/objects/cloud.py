@@ -41,7 +41,7 @@ _DETAIL = re.compile(r"<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*
 _STATUS = re.compile(r"status code: (?P<status>\d{3} [^:\n]*)")
 _FORBIDDEN = re.compile(r"status code: 40[13] ")
 # The range begins behind the end, in the words of S3 and of the store in memory.
-_NO_RANGE = (" 416 ", "Invalid range")
+_NO_RANGE = (" 416 ", "Invalid range", "Wanted range starting at")
 _MOST_TEXT = 300
 
 

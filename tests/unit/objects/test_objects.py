@@ -14,10 +14,16 @@ import pytest
 
 from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects, parse_store_url
+from tests.support.azurite import COMMAND, ENVIRONMENT, Azurite, azurite
 from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.s3 import environment_of, make_bucket, written_store
 
-KINDS = ("file", "memory", "s3")
+KINDS = (
+    "file",
+    "memory",
+    "s3",
+    pytest.param("az", marks=pytest.mark.skipif(COMMAND is None, reason="no azurite")),
+)
 BIG = 11 * 1024 * 1024  # more than two parts
 
 
@@ -34,12 +40,22 @@ def s3_environment(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return endpoint
 
 
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    with azurite(tmp_path_factory.mktemp("azurite")) as running:
+        yield running
+
+
 @pytest.fixture(params=KINDS)
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
     if request.param == "file":
         return open_objects(f"file://{tmp_path}/new/store")
     if request.param == "memory":
         return open_objects("memory://")
+    if request.param == "az":
+        emulator = request.getfixturevalue("emulator")
+        with mock.patch.dict(os.environ, ENVIRONMENT):
+            return open_objects(f"{emulator.make_container()}/a/prefix", emulator.endpoint)
     endpoint = request.getfixturevalue("s3_environment")
     return open_objects(f"{make_bucket(endpoint)}/a/prefix")
 
