@@ -383,8 +383,12 @@ class Planner:
             return {}
         for log in found.keys() & self.topics.silent:  # its nsqd may know of more messages
             del lows[log], found[log]
-        for log, high in found.items():
+        for log, high in list(found.items()):
+            if log not in there and self._missing(log, lows[log], high):
+                self._archive.forget()  # the archive may have more of it since it was listed, so it may end later
+                high = self._archived_up_to(log, lows[log], there) or high
             self._check(log, lows[log], high)
+            found[log] = high
             if log not in there:
                 found[log] = replace(high, count=None)  # a file may have more of it later
         return found
