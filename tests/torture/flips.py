@@ -308,9 +308,8 @@ class World:
             except Exception as error:
                 figures.stuck.append(f"{name}: does not start: {error!r:.300} {self._nsqd.log_text()[-600:]}")
                 raise Stuck from error
-        wanted = found if is_stopped else set(flips)
         with suppress(AssertionError):
-            wait_until(lambda: not self._still_damaged(wanted), DEADLINE_S / 4, "repairs")
+            wait_until(lambda: not self._still_damaged(set(flips)), DEADLINE_S / 4, "repairs")
         found |= self._named_in_logs(flips)
         self._read(name)
         self._stop()
