@@ -112,9 +112,22 @@ class BlockCache:
             raise OSError(errno.EIO, f"the store refuses to read {name}: {error}") from error
         except StoreError as error:
             raise OSError(errno.EIO, f"the store does not answer: {error}") from error
-        if len(data) != end - start:
+        if len(data) == end - start:
+            return data
+        if not self._ends_before(name, end):
             raise OSError(errno.EIO, f"the store has {len(data)} of the bytes {start} to {end} of {name}")
-        return data
+        # What is missing is damage, as bytes that have flipped are: readers report it, and pass over it.
+        return data + bytes(end - start - len(data))
+
+    def _ends_before(self, name: str, end: int) -> bool:
+        """True if the store says that the object was truncated, so that it is not the answer that was torn. Raises OSError."""
+        prefix = name.rpartition("/")[0]
+        try:
+            with self._request():
+                listed = next((each for each in self._objects.list(prefix) if each.name == name), None)
+        except NsqdError as error:
+            raise OSError(errno.EIO, f"the store does not answer: {error}") from error
+        return listed is not None and listed.size_bytes < end
 
     def _missing(self, error: Missing) -> OSError:
         """Return the error for a missing object: is it lost, or is the store as a whole not there?"""

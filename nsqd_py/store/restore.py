@@ -22,8 +22,8 @@ from nsqd_py.broker.state_files import (
     MEMBER_FILE,
     METADATA_FILE,
     BadMetadata,
+    forget_clean_stop,
     read_checked,
-    read_epochs,
     read_metadata,
     write_checked,
 )
@@ -42,6 +42,7 @@ from nsqd_py.standby.copies.syncing import write_at
 from nsqd_py.standby.copies.unfinished import Unfinished
 from nsqd_py.store.image import LogSource, StoreImage
 from nsqd_py.store.layout import BadObject
+from nsqd_py.store.logs_here import LogsHere
 from nsqd_py.store.ownership import CLAIMS_FILE
 
 _AT_ONCE = 8  # files that are fetched at the same time
@@ -335,7 +336,8 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
     """Write into a data path what the store has and it lacks, after a power cut, a fault of the disk, or a takeover.
 
     is_last  the data path has the last nsqd.dat that was written: channels that it does not name were deleted, and so were
-             topics of which the store has no messages. The deletion of others is in nsqd.epochs
+             topics of which the store has no messages. The deletion of others is in nsqd.epochs. It is not the last one
+             where messages are missing: then the disk was put back to an earlier state
     is_copy  the data path is the copy of another nsqd's, which may be behind: where it lacks messages, it lacks positions too
 
     Raises as `Restoration.run` does.
@@ -343,23 +345,34 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
     directory = restoration.directory
     present = {topic_of(name) for name in os.listdir(directory)}
     known = _topics_of(directory)
-    saved = read_epochs(directory)
-    ended = saved.ended if saved is not None else {}
+    logs = LogsHere(directory, image)
+    if is_last and any(_lacks_messages(directory, image, topic, logs) for topic in image.topics):
+        is_last = False
+        is_copy = True
     for topic in list(image.topics):
         restoration.on_progress()
-        epochs = image.topics[topic].epochs
-        if epochs and any(log.epoch == epochs[0].number for log in ended.get(topic, ())):
+        if logs.was_deleted(topic):
             restoration.log.info(
                 "STORE: topic %s was deleted here; its messages in the store are too old", topic
             )
             image.files.pop(topic, None)
-        elif topic in present:
+            continue
+        if topic in present and _is_other_log(directory, image, topic, logs):
+            if logs.is_later(topic):
+                _keep_apart(restoration, image, topic)
+                continue
+            _set_aside_log(restoration, topic, is_deleted=logs.is_deleted_in_store(topic))
+            present.remove(topic)
+        if topic in present:
             channels = known.get(topic, set()) if is_last and known is not None else None
             _CatchUp(restoration, image, topic).run(channels, is_copy=is_copy)
+            logs.take(topic)
         elif not is_last or known is None or topic in known or _has_messages(image, topic):
             restoration.log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
             _write_journals(restoration, image, topic)
             restoration.fetch(restoration.needed(image, topic))
+            logs.take(topic)
+    logs.save()
     if METADATA_FILE in image.small:
         _restore_metadata(restoration, image)
 
@@ -387,6 +400,84 @@ def _topics_of(directory: Path) -> dict[str, set[str]] | None:
         return None
 
 
+def _lacks_messages(directory: Path, image: StoreImage, topic: str, logs: LogsHere) -> bool:
+    """True if a data path has the end of a log no more, which nsqd had written before the store got it."""
+    if logs.was_deleted(topic) or not _has_messages(image, topic):
+        return False
+    if logs.is_other(topic):
+        return not logs.is_later(topic)
+    local = _logs_of(directory, topic)
+    last = image.log_files(topic)[-1]
+    if last.name in local:
+        return (directory / last.name).stat().st_size < last.size_bytes
+    return not local or last.name > local[-1]
+
+
+def _logs_of(directory: Path, topic: str) -> list[str]:
+    """Return the log files of a topic in a data path, in the order of their messages."""
+    logs = [name for name in os.listdir(directory) if parse_log_file_name(name) is not None]
+    return sorted(name for name in logs if topic_of(name) == topic)
+
+
+def _is_other_log(directory: Path, image: StoreImage, topic: str, logs: LogsHere) -> bool:
+    """True if the log in a data path is not the store's: its epochs are others, and its files are, too."""
+    if not logs.is_other(topic):
+        return False
+    here = {name: _salt_of(directory / name) for name in _logs_of(directory, topic)}
+    return not any(here.get(source.name) == source.salt for source in image.log_files(topic))
+
+
+def _keep_apart(restoration: Restoration, image: StoreImage, topic: str) -> None:
+    """Keep the store's log of a topic apart, since the one that is here was made later."""
+    kept = [
+        restoration.write_apart(source) for source in restoration.needed(image, topic) if source.size_bytes
+    ]
+    if kept and _has_messages(image, topic):
+        restoration.log.error(
+            "STORE: topic %s was made again here after the one in the store: nsqd serves the one that is here; the end of "
+            "the store's is kept in %s",
+            topic,
+            kept[-1],
+        )
+    image.files.pop(topic, None)
+
+
+def _set_aside_log(restoration: Restoration, topic: str, *, is_deleted: bool) -> None:
+    """Move the files of a topic here aside, since its log in the store was made later."""
+    directory = restoration.directory
+    forget_clean_stop(directory)  # it names the end of the log that was here
+    kept = _move_aside(directory, [name for name in os.listdir(directory) if topic_of(name) == topic])
+    reason = "was deleted before" if is_deleted else "is another one, without a record of its deletion"
+    report = restoration.log.warning if is_deleted else restoration.log.error
+    report(
+        "STORE: topic %s was made again after what is here, as after a return to an old state of the disk: nsqd serves the "
+        "store's; the one that was here %s, and is kept in %s",
+        topic,
+        reason,
+        kept,
+    )
+
+
+def _move_aside(directory: Path, names: Iterable[str]) -> str:
+    """Move files of a data path into a directory of it, and return the name of that."""
+    aside = directory / f"{_ALONE_PREFIX}{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    make_directory(aside)
+    for name in names:
+        os.rename(directory / name, aside / name)
+    return aside.name
+
+
+def _salt_of(path: Path) -> int | None:
+    """Return the salt of a log file; None if its header is damaged."""
+    try:
+        file = LogFile.open(path, os.O_RDONLY)
+    except Damaged:
+        return None
+    salt = file.salt
+    file.close()
+    return salt
+
+
 def _has_messages(image: StoreImage, topic: str) -> bool:
     return any(source.size_bytes > FILE_HEADER_BYTES for source in image.log_files(topic))
 
@@ -410,8 +501,7 @@ class _CatchUp:
         self._directory = restoration.directory
         self._image = image
         self._topic = topic
-        logs = [name for name in os.listdir(self._directory) if parse_log_file_name(name) is not None]
-        self._local = sorted(name for name in logs if topic_of(name) == topic)
+        self._local = _logs_of(self._directory, topic)
         self._is_behind = False
 
     def run(self, channels: Container[str] | None, *, is_copy: bool) -> None:
@@ -488,7 +578,7 @@ class _CatchUp:
         is_whole = source.stored is not None and source.stored.is_sealed
         if is_whole and size_bytes >= source.size_bytes and source.name != self._local[-1]:
             return
-        if self._salt_of(source.name) != source.salt:
+        if _salt_of(self._directory / source.name) != source.salt:
             return
         ranges = [*damage_in(path, source.salt), (size_bytes, source.size_bytes)]
         stored_from = 0 if source.stored is not None or source.tail is None else source.tail.start_offset
@@ -544,29 +634,16 @@ class _CatchUp:
             kept,
         )
 
-    def _salt_of(self, name: str) -> int | None:
-        try:
-            file = LogFile.open(self._directory / name, os.O_RDONLY)
-        except Damaged:
-            return None
-        salt = file.salt
-        file.close()
-        return salt
-
     def _set_aside_other_end(self, sources: list[LogSource]) -> None:
         """Set the last file here aside if the store's last one is another one under the same name."""
         if not sources or not self._local or sources[-1].name != self._local[-1]:
             return
-        if self._salt_of(self._local[-1]) != sources[-1].salt:
+        if _salt_of(self._directory / self._local[-1]) != sources[-1].salt:
             self._set_aside(self._local[-1])
 
     def _set_aside(self, name: str) -> None:
-        directory = self._directory / f"{_ALONE_PREFIX}{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-        make_directory(directory)
-        os.rename(self._directory / name, directory / name)
+        kept = _move_aside(self._directory, [name])
         self._local.remove(name)
         self._restoration.log.error(
-            "STORE: %s is not the file that the store has under this name; it is kept in %s",
-            name,
-            directory.name,
+            "STORE: %s is not the file that the store has under this name; it is kept in %s", name, kept
         )

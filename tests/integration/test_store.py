@@ -597,6 +597,49 @@ def test_a_journal_that_was_removed_comes_back(machine, store):
     assert consume_all(nsqd, "t", "c") == [b"2"]
 
 
+@pytest.mark.parametrize("is_rebooted", [False, True], ids=["same boot", "rebooted"])
+def test_a_disk_that_returns_to_an_old_state_loses_nothing_that_the_store_has(
+    machine, store, tmp_path, is_rebooted
+):
+    """A topic that was made again since, a new one, a new channel, a longer log; and the store keeps all of it."""
+    nsqd = machine("a", ACKS, "--max-bytes-per-file=20000").start()
+    for topic in ("again", "longer"):
+        nsqd.create(topic, "c")
+        nsqd.publish(topic, [b"old%02d" % number + bytes(900) for number in range(50)], batch=10)
+    wait_until_stored(nsqd)
+    snapshot = shutil.copytree(nsqd.data_path, tmp_path / "snapshot")
+    nsqd.post("/topic/delete?topic=again")
+    nsqd.create("again", "c")
+    nsqd.create("new", "c")
+    nsqd.create("longer", "c2")
+    names = ("again", "new", "longer")
+    published = {name: [b"%s%d" % (name.encode(), number) for number in range(10)] for name in names}
+    for topic, bodies in published.items():
+        nsqd.publish(topic, bodies, batch=1)
+    wait_until_stored(nsqd)
+    nsqd.kill()
+    shutil.rmtree(nsqd.data_path)
+    shutil.copytree(snapshot, nsqd.data_path)
+    if is_rebooted:
+        (nsqd.data_path / CLOCK_FILE).unlink()
+    nsqd.start()
+    assert "topic again was made again after what is here" in nsqd.log_text()
+    assert list(nsqd.data_path.glob("store-alone-*/again.*.log"))
+    epochs = read_epochs(nsqd.data_path)
+    wait_until_stored(nsqd)
+    nsqd.kill()
+    assert read_epochs(nsqd.data_path) == epochs
+    copy = StoreNsqd(shutil.copytree(nsqd.data_path, tmp_path / "copy"))
+    restored = machine("b", f"--restore-from={store}")
+    with copy:
+        for each in (copy, restored):
+            each.start()
+            assert sorted(consume_all(each, "again", "c")) == published["again"]
+            assert sorted(consume_all(each, "new", "c")) == published["new"]
+            assert sorted(consume_all(each, "longer", "c2")) == published["longer"]
+            assert len(consume_all(each, "longer", "c")) == 60
+
+
 def write_metadata(data_path: Path, topics: list[dict[str, Any]]) -> None:
     (data_path / METADATA_FILE).write_text(json.dumps({"topics": topics}))
 

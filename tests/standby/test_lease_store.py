@@ -137,6 +137,35 @@ def test_the_next_primary_takes_what_only_the_store_has(make_pair, urls):
     assert consume_all(primary, "t", "c") == [b"in the last epoch"]
 
 
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_the_next_primary_takes_topics_that_were_made_in_the_meantime(make_pair, is_clean):
+    """One of them had been deleted before, and the data path has its old log."""
+    primary, standby = start_pair(make_pair("--store-acks=1"))
+    primary.create("again", "c")
+    primary.publish("again", [b"old%02d" % number + bytes(900) for number in range(50)], batch=10)
+    wait_until_it_has_all(primary)
+    wait_until_stored(primary)
+    if is_clean:
+        assert standby.stop() == 0
+    else:
+        standby.kill()
+    primary.post("/topic/delete?topic=again")
+    published = {
+        name: [b"%s%d" % (name.encode(), number) for number in range(5)] for name in ("again", "new")
+    }
+    for name, bodies in published.items():
+        primary.create(name, "c")
+        primary.publish(name, bodies, batch=1)
+    primary.kill()
+    shutil.rmtree(primary.data_path)
+    standby.start()
+    wait_until_it_serves(standby)
+    assert " is gone" not in standby.log_text()
+    for name, bodies in published.items():
+        assert sorted(consume_all(standby, name, "c")) == bodies
+        assert standby.topic_stats(name)["message_count"] <= 5
+
+
 def test_the_next_primary_goes_on_with_what_the_store_lacks(make_pair, urls, tmp_path):
     primary, standby = start_pair(make_pair("--store-acks=0", "--store-interval=1h", "--standby-acks=1"))
     primary.create("t", "c")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.history import BLOCK_BYTES
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
+from nsqd_py.objects.calls import Listed, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.protocol.message_ids import TICK_SHIFT, id_time_ns
 from nsqd_py.settings.kinds import ByTopic
@@ -41,6 +41,9 @@ class CountedObjects:
 
     def get(self, name: str) -> tuple[bytes, Any]:
         return self.objects.get(name)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        return self.objects.list(prefix)
 
     def get_range(self, name: str, start: int, end: int) -> bytes:
         self.ranges.append((start, end))
@@ -134,6 +137,17 @@ def test_a_torn_answer_is_an_error_and_not_the_end_of_the_file(objects: Any) -> 
     objects.cut_bytes = 1
     with pytest.raises(OSError, match=f"the store has {BLOCK_BYTES - 1} of the bytes 0 to {BLOCK_BYTES}"):
         BlockCache(objects).read(NAME, SIZE, 0, 10)
+
+
+def test_what_a_truncated_object_lacks_is_damaged_and_not_waited_for(objects: Any) -> None:
+    left_bytes = 2 * BLOCK_BYTES + 100
+    objects.objects.delete([NAME])
+    objects.objects.create(NAME, some(0, left_bytes))
+    cache = BlockCache(objects)
+    assert cache.read(NAME, SIZE, left_bytes - 50, 100) == some(left_bytes - 50, 50) + bytes(50)
+    assert cache.read(NAME, SIZE, 9 * BLOCK_BYTES, 100) == bytes(100)
+    assert cache.read(NAME, SIZE, SIZE - 10, 10) == bytes(10)
+    assert cache.read(NAME, SIZE, 5, 100) == some(5, 100)
 
 
 def test_while_a_request_hangs_no_other_one_begins(objects: Any, monkeypatch: pytest.MonkeyPatch) -> None:

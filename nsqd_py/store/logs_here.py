@@ -1,0 +1,80 @@
+"""Which logs a data path has, by `nsqd.epochs`, when it is compared with a store: `LogsHere`.
+
+A log keeps the number of its first epoch until its topic is deleted, and a later log has a higher one. So two logs of one
+topic that share no epoch are different logs, of which the one with the higher numbers was made after the other one was
+deleted. What nsqd has deleted itself is in the list of ended logs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nsqd_py.broker.state_files import decode_checked, read_epochs
+from nsqd_py.diskqueue.files.log_file import replace_file
+from nsqd_py.diskqueue.journals.epochs import (
+    EPOCHS_FILE,
+    Epochs,
+    SavedEpochs,
+    decode_epochs_of_logs,
+    encode_epoch_file,
+)
+from nsqd_py.runtime.documents import BAD_CONTENT
+from nsqd_py.store.image import StoreImage
+
+_NOTHING = SavedEpochs(0, {}, {})
+
+
+class LogsHere:
+    """The epochs of the logs in a data path, next to those that a store has. Raises OSError."""
+
+    def __init__(self, directory: Path, image: StoreImage) -> None:
+        self._directory = directory
+        self._image = image
+        self._saved = read_epochs(directory) or _NOTHING
+        self._logs = dict(self._saved.logs)
+
+    def was_deleted(self, topic: str) -> bool:
+        """True if nsqd has deleted the log here that the store has."""
+        stored = _numbers(self._image.topics[topic].epochs)
+        return any(log.epoch in stored for log in self._saved.ended.get(topic, ()))
+
+    def is_deleted_in_store(self, topic: str) -> bool:
+        """True if the log that is here was deleted before the store's was made."""
+        here = _numbers(self._logs.get(topic, ()))
+        return any(log.epoch in here for log in saved_in(self._image).ended.get(topic, ()))
+
+    def is_other(self, topic: str) -> bool:
+        """True if the log that is here is not the store's; False if one of them has no known epochs."""
+        here = _numbers(self._logs.get(topic, ()))
+        stored = _numbers(self._image.topics[topic].epochs)
+        return bool(here and stored) and not here & stored
+
+    def is_later(self, topic: str) -> bool:
+        """True if the log that is here was made after the store's."""
+        return self._logs[topic][0].number > self._image.topics[topic].epochs[0].number
+
+    def take(self, topic: str) -> None:
+        """The data path has the store's log now: `save` notes its epochs, unless those that are here go on from them."""
+        stored = self._image.topics[topic].epochs
+        here = self._logs.get(topic, ())
+        goes_on = bool(stored) and bool(here) and stored[-1] in here
+        if stored and not goes_on:
+            self._logs[topic] = stored
+
+    def save(self) -> None:
+        """Write `nsqd.epochs` if something is new in it. Raises OSError."""
+        if self._logs != self._saved.logs:
+            content = encode_epoch_file(self._saved.node, self._logs, self._saved.ended)
+            replace_file(self._directory / EPOCHS_FILE, content)
+
+
+def saved_in(image: StoreImage) -> SavedEpochs:
+    """Return the content of `nsqd.epochs` in a store; nothing if there is none, or a damaged one."""
+    try:
+        return decode_checked(bytes(image.small.get(EPOCHS_FILE, b"")), decode_epochs_of_logs) or _NOTHING
+    except BAD_CONTENT:
+        return _NOTHING
+
+
+def _numbers(epochs: Epochs) -> set[int]:
+    return {epoch.number for epoch in epochs}
