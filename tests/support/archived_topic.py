@@ -108,7 +108,7 @@ def two_that_share(nsqd: NsqdProcess, place: Place) -> Iterator[list[ToolProcess
         f"--channel={CHANNEL}",
         f"--output-dir={place.directory}",
         "--format=jsonl",
-        "--max-in-flight=2",
+        "--max-in-flight=5",  # so both get some of each 10 that are published together
         "--sync-interval=50ms",
         "--skip-empty-files",
     )
