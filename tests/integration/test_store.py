@@ -444,7 +444,7 @@ def test_a_head_that_is_missing_is_not_made_again(machine, store, tmp_path):
 
 
 def test_an_nsqd_without_messages_notices_that_it_was_replaced(machine, store, set_constants):
-    set_constants("nsqd", {"nsqd_py.store.uploading._LOOK_S": 1.0})
+    set_constants("nsqd", {"nsqd_py.store.uploading.stream._LOOK_S": 1.0})
     nsqd = machine("a").start()
     nsqd.create("t", "c")
     wait_until_stored(nsqd)
