@@ -304,8 +304,8 @@ def _claim_head(
             return before, version
         if before is not None and newest is not None and _is_older(before, newest):
             damage = BadObject(
-                f"{HEAD_NAME} is of {before.node} in the epoch {before.epoch}, but {newest.name} of another writer in the "
-                f"epoch {newest.epoch}: an earlier version of it was put back"
+                f"{HEAD_NAME} has the epoch {before.epoch}, and {newest.name}, of another claim, the epoch {newest.epoch}: "
+                "an earlier version of it was put back"
             )
             before = Head(before.store, newest.epoch, newest.writer, _UNKNOWN, rounds.newest_base(newest))
         check(before)

@@ -115,6 +115,10 @@ class SteppedObjects(Objects):
     def get(self, name: str) -> tuple[bytes, Version]:
         return self._call(lambda: self._content.get(name))
 
+    def get_range(self, name: str, start: int, end: int) -> bytes:
+        content: bytes = self._call(lambda: self._content.get(name)[0][start:end])
+        return content
+
     def swap(self, name: str, data: bytes, version: Version) -> Version:
         return self._call(lambda: self._content.swap(name, data, version))
 

@@ -648,6 +648,14 @@ def test_a_round_that_is_listed_and_cannot_be_read_is_no_damage(world: World) ->
         world.claim(on_damage=lambda error: pytest.fail(str(error)))
 
 
+@pytest.mark.parametrize("content", [b"[]", b"7", b'"head"'])
+def test_a_head_that_is_no_json_object(world: World, content: bytes) -> None:
+    world.claim()
+    put_head(world, content)
+    with pytest.raises(BadObject, match=r"head.json is damaged or foreign: it is no JSON object$"):
+        world.claim()
+
+
 def test_a_head_that_is_damaged(world: World) -> None:
     world.claim()
     world.objects.delete([HEAD_NAME])
@@ -725,8 +733,8 @@ def test_a_claim_goes_on_from_the_rounds_if_the_head_was_rolled_back(world: Worl
     assert after.epoch == 3
     assert after.image is not None and after.image.small == {CURSOR: b"b"} and not after.image.is_broken
     assert found == [
-        "head.json is of data:4150 in the epoch 1, but rounds/0000000000000004 of another writer in the epoch 2: an earlier "
-        "version of it was put back; the rounds count"
+        "head.json has the epoch 1, and rounds/0000000000000004, of another claim, the epoch 2: an earlier version of it was put "
+        "back; the rounds count"
     ]
     with pytest.raises(Superseded, match="since its epoch 3"):
         owner.look()
