@@ -690,7 +690,9 @@ def test_a_writer_replaces_a_head_that_was_rolled_back(world: World, act: Callab
     act(owner)
     assert read_head(world.objects) == owner.head
     assert owner.mended == deque(
-        ["head.json has the epoch 1, not 2: an earlier version of it was put back; set aside, and written again"]
+        [
+            "head.json has the epoch 1, not 2: an earlier version of it was put back; set aside, and written again"
+        ]
     )
     owner.append(wrote(b"!", 1), is_mark=True)
     assert world.state() == b"b!"
@@ -715,7 +717,9 @@ def test_a_writer_replaces_no_head_if_a_later_one_has_added_a_round(world: World
     world.claim("b")
     put_head(world, content)
     everything = world.everything()
-    with pytest.raises(BadObject, match=r"has the epoch 1, not 2: .*put back, and rounds/.*3 is another writer's"):
+    with pytest.raises(
+        BadObject, match=r"has the epoch 1, not 2: .*put back, and rounds/.*3 is another writer's"
+    ):
         middle.look()
     with pytest.raises(BadObject, match="is not the round that this nsqd has written"):
         middle.append(wrote(b"a"), is_mark=True)
