@@ -115,7 +115,7 @@ def _check_usage(options: NsqdOptions) -> None:
 
 def check_with_store(options: NsqdOptions) -> str:
     """Raise BadOptions if an nsqd with a store must restore another one. Return no warning."""
-    if options.restore_from != options.store:
+    if options.restore_from.rstrip("/") != options.store.rstrip("/"):
         raise BadOptions(
             f"--restore-from={options.restore_from} must be the same as --store={options.store}, or be used without it: "
             "then it restores into --data-path, and ends"

@@ -129,6 +129,11 @@ class Head:
         """Raises BadObject, and LaterVersion for an undamaged head of a later version."""
         try:
             fields = load_member_json(data)
+        except BAD_CONTENT as error:
+            raise BadObject(f"{HEAD_NAME} is damaged or foreign: {describe(error)}") from error
+        if not isinstance(fields, dict):
+            raise BadObject(f"{HEAD_NAME} is damaged or foreign: it is no JSON object")
+        try:
             checksum = fields.pop(_CHECKSUM, None)
             is_right = checksum in (None, f"{_checksum_of(fields):08x}")
             if fields.pop("format") != FORMAT:

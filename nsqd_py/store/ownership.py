@@ -54,6 +54,8 @@ CLAIMS_FILE = STORE_FILE
 KEEP_NS = 3600 * 1_000_000_000
 # A damaged head may have been moved further than the rounds say.
 _SKIPPED_EPOCHS = 1000
+# Rounds do not have the address of their writer.
+_UNKNOWN = "an unknown nsqd"
 
 
 class Superseded(NsqdError):
@@ -64,6 +66,15 @@ class Superseded(NsqdError):
             f"{objects!r} belongs to {head.node} since its epoch {head.epoch}: this nsqd was replaced, and must not go on"
         )
         self.head = head
+
+
+class RolledBack(StoreError):
+    """The head has an earlier epoch than it had: somebody has put an earlier version of the object back."""
+
+    def __init__(self, found: Head, epoch: int) -> None:
+        super().__init__(
+            f"{HEAD_NAME} has the epoch {found.epoch}, not {epoch}: an earlier version of it was put back"
+        )
 
 
 # ---- the claims of a data path
@@ -155,11 +166,13 @@ def claim(
         _write_head_again(objects, writer, claims, on_damage, is_restoring=is_restoring)
     _check_has_head(objects)
     _try_conditions(objects, writer)
-    head, version = _claim_head(objects, writer, node, claims, check)
-    claims.keep_only(writer)
+    head, version = _claim_head(objects, writer, node, claims, check, on_damage)
     image = _Takeover(objects, head, on_damage, claims.directory).run()
     owner = Owner(objects, head, version, image, clock)
     owner.check()  # invariant 3
+    claims.keep_only(
+        writer
+    )  # not earlier: if the head was rolled back, a later claim knows this data path by its rounds
     return owner
 
 
@@ -221,7 +234,7 @@ def _head_of_rounds(objects: Objects, claims: Claims, damage: BadObject, *, is_r
             f"{damage}; the nsqd that has written the store writes it again, or one with --restore-from and an empty data path"
         )
     store = claims.store or os.urandom(WRITER_BYTES).hex()
-    return Head(store, newest.epoch + _SKIPPED_EPOCHS, newest.writer, "unknown", rounds.newest_base(newest))
+    return Head(store, newest.epoch + _SKIPPED_EPOCHS, newest.writer, _UNKNOWN, rounds.newest_base(newest))
 
 
 class _Rounds:
@@ -274,16 +287,33 @@ def _try_conditions(objects: Objects, writer: str) -> None:
 
 
 def _claim_head(
-    objects: Objects, writer: str, node: str, claims: Claims, check: Callable[[Head | None], None]
+    objects: Objects,
+    writer: str,
+    node: str,
+    claims: Claims,
+    check: Callable[[Head | None], None],
+    on_damage: OnDamage | None,
 ) -> tuple[Head, Version]:
-    """Move the head to a new epoch of this writer. Return it, and its version."""
+    """Move the head to a new epoch of this writer. Return it, and its version.
+
+    A head that was rolled back is taken for the one that the rounds know: `check` gets that.
+    """
     while True:
+        rounds = _Rounds(objects)
+        newest = rounds.newest()  # read before the head, which knows the epochs of all rounds that were there
+        damage = None
         version = before = None
         with suppress(Missing):
             data, version = objects.get(HEAD_NAME)
             before = Head.decode(data)
         if before is not None and before.writer == writer:  # the answer was lost
             return before, version
+        if before is not None and newest is not None and _is_older(before, newest):
+            damage = BadObject(
+                f"{HEAD_NAME} has the epoch {before.epoch}, and {newest.name}, of another claim, the epoch {newest.epoch}: "
+                "an earlier version of it was put back"
+            )
+            before = Head(before.store, newest.epoch, newest.writer, _UNKNOWN, rounds.newest_base(newest))
         check(before)
         if before is None:
             store = claims.store or os.urandom(WRITER_BYTES).hex()
@@ -293,14 +323,30 @@ def _claim_head(
             head = replace(before, epoch=epoch, writer=writer, node=node, closed=False, member=claims.member)
         claims.add(head.store, writer)
         with suppress(Changed):
-            return head, objects.swap(HEAD_NAME, head.encode(), version)
+            version = objects.swap(HEAD_NAME, head.encode(), version)
+            if damage is not None and on_damage is not None:
+                on_damage(BadObject(f"{damage}; the rounds count"))
+            return head, version
+
+
+def _is_older(head: Head, newest: RoundObject) -> bool:
+    """True if this head was there before the newest round was made: a claim moves the head before it adds a round."""
+    is_other = newest.writer != head.writer
+    return newest.epoch > head.epoch or (newest.epoch == head.epoch and is_other)
+
+
+def _is_rolled_back(found: Head, own: Head) -> bool:
+    """True if the head that was found is an earlier version of the own one, which never goes back by itself."""
+    has_earlier_base = found.writer == own.writer and found.base < own.base
+    is_earlier = found.epoch < own.epoch or (found.epoch == own.epoch and has_earlier_base)
+    return found.store == own.store and is_earlier
 
 
 class _Takeover(StateReader):
     """Reads the state that a claim has found, and ends the epoch before. Methods raise as `claim` does."""
 
     def __init__(self, objects: Objects, head: Head, on_damage: OnDamage | None, directory: Path) -> None:
-        super().__init__(objects, head, partial(_check_head, objects, head.writer), on_damage, directory)
+        super().__init__(objects, head, partial(_check_head, objects, head), on_damage, directory)
 
     def run(self) -> StoreImage:
         """Return the state up to the takeover."""
@@ -328,19 +374,30 @@ class _Takeover(StateReader):
         if is_mine:
             self.image.apply(taken)
         else:  # a late round of the writer before, or the takeover of a later one
-            _check_head(self._objects, head.writer)
+            _check_head(self._objects, head)
         return is_mine
 
+    def _is_known(self, epoch: int) -> bool:
+        """True if this epoch is of an earlier claim."""
+        return epoch < self._head.epoch
 
-def _check_head(objects: Objects, writer: str) -> None:
-    """Raise Superseded unless the head names this writer."""
+    def _note_unknown(self) -> None:
+        """The head was rolled back while it was claimed: the next attempt of this claim knows the rounds."""
+        raise RolledBack(self._head, self.image.epoch)
+
+
+def _check_head(objects: Objects, own: Head) -> None:
+    """Raise Superseded unless the head names this writer; RolledBack if it is an earlier one."""
     try:
         data, _ = objects.get(HEAD_NAME)
     except Missing:
         raise BadObject(f"{HEAD_NAME} is missing in {objects!r}: it was deleted") from None
     head = Head.decode(data)
-    if head.writer != writer:
-        raise Superseded(objects, head)
+    if head.writer == own.writer:
+        return
+    if _is_rolled_back(head, own):
+        raise RolledBack(head, own.epoch)
+    raise Superseded(objects, head)
 
 
 def _is_created(objects: Objects, name: str, data: bytes) -> bool:
@@ -388,7 +445,10 @@ class Owner:
         self._new_base = 0  # a base that is not complete
         self._complete_base = max(head.base, image.base)
         now_ns = clock()
-        self._bases: deque[tuple[int, int]] = deque([(now_ns, head.base)])
+        kept = min(
+            head.base, image.base
+        )  # the state may be that of a base before the one that the head names
+        self._bases: deque[tuple[int, int]] = deque([(now_ns, kept)])
         self._dropped: deque[tuple[int, tuple[str, ...]]] = deque()
         self._known_files = {file.name for files in image.files.values() for file in files}
         self._sweep_ns: int | None = now_ns + KEEP_NS
@@ -415,12 +475,12 @@ class Owner:
 
     def check(self) -> None:
         """Raise Superseded if another process has claimed the store; also `append` finds that."""
-        _check_head(self._objects, self.writer)
+        _check_head(self._objects, self.head)
 
     def look(self) -> None:
         """Raise Superseded as `check` does; StoreError if the head was deleted: this writer goes on when it is back.
 
-        A damaged head is written again.
+        A head that is damaged, or was rolled back, is written again.
         """
         self._read_own_head()
 
@@ -452,7 +512,8 @@ class Owner:
         if added is None:
             return
         if not _is_created(self._objects, added.name, added.encode()):
-            self.check()
+            with suppress(RolledBack):
+                self.check()
             raise BadObject(f"{added.name} is not the round that this nsqd has written")
         self._unsettled = None
         self.next_number += 1
@@ -501,12 +562,19 @@ class Owner:
         except BadObject as error:
             self._write_head_again(data, version, error)
             return self.head, self._version
+        if _is_rolled_back(found, self.head):
+            self._write_head_again(data, version, BadObject(str(RolledBack(found, self.epoch))))
+            return self.head, self._version
         if found.writer != self.writer:
             raise Superseded(self._objects, found)
         return found, version
 
     def _write_head_again(self, data: bytes, version: Version, damage: BadObject) -> None:
-        """Replace a damaged head. Raises BadObject if a later writer has added a round: then the head was its own."""
+        """Replace a head that is damaged, or was rolled back.
+
+        Raises BadObject if a later writer has added a round: then the head was its own. If one has only moved the head, it has
+        to claim again, above the epochs of all rounds: this writer has added its takeover before.
+        """
         name = round_name(self.next_number)
         with suppress(Missing):
             following, _ = self._objects.get(name)

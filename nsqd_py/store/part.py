@@ -31,9 +31,10 @@ from nsqd_py.settings.durations import MILLISECOND_NS
 from nsqd_py.standby.copies.data_path import own_member, read_state
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.history import StoreHistory
-from nsqd_py.store.layout import BadObject, Head
+from nsqd_py.store.layout import FILES, BadObject, Head
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 from nsqd_py.store.permission import Permission
+from nsqd_py.store.reading import read_state as read_store
 from nsqd_py.store.repairing import StoreCopy
 from nsqd_py.store.requests import CountedObjects
 from nsqd_py.store.restore import Incomplete, Restoration, catch_up
@@ -212,6 +213,7 @@ class StorePart(Part):
         self._files: StoredFiles | None = None
         self._history: StoreHistory | None = None
         self._is_other_node = False  # the state was another node's
+        self._former_node = ""  # who had the store that is restored
         self._is_copy = False  # the data path is that of a standby, which is promoted at this start
         self._restoration: Restoration | None = None
         self._damaged_objects = 0
@@ -247,6 +249,9 @@ class StorePart(Part):
         def check(head: Head | None) -> None:
             permission.check(head)
             self._is_other_node |= permission.is_other  # a claim that is repeated finds its own head
+            if is_restored and head is not None:
+                self._former_node = self._former_node or head.node
+                self._check_whole(objects, claims, restoration, head)
 
         owner = self._owner = self._claim(objects, claims, check, on_progress, is_restored=is_restored)
         image = owner.image
@@ -259,11 +264,12 @@ class StorePart(Part):
             else:
                 catch_up(restoration, image, is_last=not is_copy and self._is_same_boot(), is_copy=is_copy)
         except Incomplete as error:
-            damage = self._damage or next(iter(restoration.failed.values()))
-            raise StartError(
-                f"the store {objects!r} is damaged ({damage}), and {error}. What is left is in "
-                f"{self._directory.absolute()}: start nsqd without --restore-from to serve that; until then, nothing in the "
-                "store is replaced"
+            raise self._damaged(
+                objects,
+                restoration,
+                error,
+                f"The store was claimed. If the data path of {self._former_node} is left, start nsqd there with another "
+                "--store: it has its messages",
             ) from error
         except (BadObject, Missing, StoreError, StoreRefused) as error:
             raise StartError(
@@ -276,6 +282,40 @@ class StorePart(Part):
         self._files = StoredFiles(file for file in stored if file.name not in restoration.gone)
         self._history = StoreHistory(objects, self._files, options)
         self._broker.logs.use_store(self._history)
+
+    def _check_whole(
+        self, objects: CountedObjects, claims: Claims, restoration: Restoration, head: Head
+    ) -> None:
+        """Raise StartError if the store has lost messages: it is not claimed then, so that who has them may go on.
+
+        What is left is written into the data path, which may claim the store when the operator decides so, if it is still
+        that of the same process. Damage of a log file is found later.
+        """
+        damage: list[BadObject] = []
+        image = read_store(objects, damage.append, self._directory).image
+        sizes = {listed.name: listed.size_bytes for listed in objects.list(FILES)}
+        stored = [file for files in image.files.values() for file in files]
+        if not image.is_broken and all(sizes.get(file.name) == file.size_bytes for file in stored):
+            return
+        try:
+            restoration.run(image)
+        except Incomplete as error:
+            claims.add(head.store, head.writer)
+            for each in damage:
+                self._note_damage(each)
+            advice = f"The store was not claimed: if the data path of {head.node} is left, start nsqd there instead"
+            raise self._damaged(objects, restoration, error, advice) from error
+
+    def _damaged(
+        self, objects: CountedObjects, restoration: Restoration, error: Incomplete, advice: str
+    ) -> StartError:
+        """Return the error for a restoration that lacks messages."""
+        damage = self._damage or next(iter(restoration.failed.values()))
+        return StartError(
+            f"the store {objects!r} is damaged ({damage}), and {error}. {advice}. What is left is in "
+            f"{self._directory.absolute()}: start nsqd without --restore-from to serve that; until then, nothing in the store is "
+            "replaced"
+        )
 
     def _claim(
         self,

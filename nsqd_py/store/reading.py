@@ -92,11 +92,20 @@ class StateReader:
             else:
                 take_round(self.image, number, data, partial(self._note_damaged, number, data))
 
-        if self.image.epoch > self._head.epoch:
+        if not self._is_known(self.image.epoch):
             self._check_head()
-            raise BadObject(
-                f"{ROUNDS}/ has rounds of the epoch {self.image.epoch}, which {HEAD_NAME} does not know"
-            )
+            self._note_unknown()
+
+    def _is_known(self, epoch: int) -> bool:
+        """True if the head knows this epoch of a round."""
+        return epoch <= self._head.epoch
+
+    def _note_unknown(self) -> None:
+        """Report that the head was rolled back: the rounds count."""
+        self.report(
+            f"{ROUNDS}/ has rounds of the epoch {self.image.epoch}, which {HEAD_NAME} does not know: an earlier version of it "
+            "was put back"
+        )
 
     def _note_damaged(self, number: int, data: bytes, error: BadObject) -> None:
         """Leave out a round that is damaged."""

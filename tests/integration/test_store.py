@@ -378,6 +378,31 @@ def test_a_base_that_is_damaged_loses_nothing_that_the_one_before_has(machine, s
     assert statistics(last)["damaged_objects"] == 0
 
 
+def test_a_damaged_store_stays_that_of_the_nsqd_whose_disk_is_left(machine, store, tmp_path):
+    """A restoration finds the damage before it claims the store, so that the old machine may come back with everything."""
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    for number in range(30):
+        nsqd.pub("t", b"%d" % number)
+    nsqd.kill()
+    head = (tmp_path / "store/head.json").read_bytes()
+    flip_middle(rounds_of(tmp_path / "store")[-1])
+    restoring = machine("b", ACKS, f"--restore-from={store}")
+    for _ in range(2):
+        errors = restoring.fails_to_start()
+        assert "is damaged: its checksum is wrong" in errors
+        assert "The store was not claimed: if the data path of 127.0.0.1:" in errors
+        assert "start nsqd without --restore-from to serve that" in errors
+        assert "Traceback" not in errors
+    assert (tmp_path / "store/head.json").read_bytes() == head
+    nsqd.start()
+    assert "has the messages of" in machine("b", ACKS).fails_to_start()
+    assert len(consume_all(nsqd, "t", "c")) == 30
+    wait_until_stored(nsqd)
+    lose(nsqd)
+    assert machine("b", ACKS, f"--restore-from={store}").start().channel_stats("t", "c")["depth"] == 0
+
+
 def test_a_lost_round_loses_only_its_messages(machine, store, tmp_path):
     nsqd = machine("a", ACKS).start()
     for topic in "tu":
@@ -413,6 +438,8 @@ def test_a_damaged_log_file_in_the_store_is_named_and_the_rest_is_restored(machi
     assert re.search(
         r"is damaged \(files/t/.* messages are missing in it: t: messages \d+ to \d+\.", errors
     ), errors
+    is_claimed = "The store was claimed. If the data path of 127.0.0.1:" in errors
+    assert is_claimed == (harm is flip_middle), "that an object is missing is known before"
     assert "Traceback" not in errors
     restored = read_epochs(again.data_path)
     serving = machine("b").start()

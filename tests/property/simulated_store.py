@@ -20,7 +20,7 @@ from greenlet import GreenletExit, greenlet
 from nsqd_py.feed.pieces import Begin, Commit, Part, Write
 from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, Version
 from nsqd_py.store import rounds
-from nsqd_py.store.layout import Head, StoredFile
+from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 
 MESSAGES = "t:c.cursor"
@@ -44,10 +44,15 @@ class NotMine(Exception):
 
 @dataclass
 class Content:
-    """The objects of a store. `created` has the contents of all rounds that ever were, by name, in turn."""
+    """The objects of a store.
+
+    created  the contents of all rounds that ever were, by name, in turn
+    heads    what `head.json` was, with its versions
+    """
 
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     created: dict[str, list[bytes]] = field(default_factory=dict)
+    heads: list[tuple[bytes, int]] = field(default_factory=list)
     late: list[Callable[[], object]] = field(default_factory=list)
     next_version: int = 1
 
@@ -55,7 +60,13 @@ class Content:
         version = self.next_version
         self.next_version += 1
         self.objects[name] = data, version
+        if name == HEAD_NAME:
+            self.heads.append((data, version))
         return version
+
+    def roll_back_head(self, index: int) -> None:
+        """Put an earlier version of the head back, under its old version, as that of a bucket is made of the content."""
+        self.objects[HEAD_NAME] = self.heads[index % len(self.heads)]
 
     def create(self, name: str, data: bytes) -> Version:
         if name in self.objects:
@@ -114,6 +125,10 @@ class SteppedObjects(Objects):
 
     def get(self, name: str) -> tuple[bytes, Version]:
         return self._call(lambda: self._content.get(name))
+
+    def get_range(self, name: str, start: int, end: int) -> bytes:
+        content: bytes = self._call(lambda: self._content.get(name)[0][start:end])
+        return content
 
     def swap(self, name: str, data: bytes, version: Version) -> Version:
         return self._call(lambda: self._content.swap(name, data, version))
@@ -275,6 +290,10 @@ class Process:
             self._own()
         except (Superseded, NotMine):
             self.is_over = True
+        except BadObject:
+            if self.owner is None:
+                raise
+            self.is_over = True  # an owner that was overtaken, and whose head was rolled back afterwards
 
     def _own(self) -> None:
         owner = None
@@ -318,6 +337,8 @@ class Process:
                 self._base(owner, 3)
             elif command == "head":
                 owner.move_head()
+            elif command == "look":
+                owner.look()
             elif command == "collect":
                 owner.collect()
             elif command == "file":
