@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
@@ -68,15 +67,17 @@ _RETRY_NS = 5_000_000_000  # after a failed write of `nsqd.dat`
 _PAUSE_FACTOR = 4
 _LONGEST_PAUSE_S = 0.1
 # Go's nsqd would start with the names in this file, without a message of our logs. It refuses a file in which "topics"
-# is first a text; other readers, also older versions of nsqd-py, take the second of the two keys.
+# is first a text; other readers, also older versions of nsqd-py, take the second of the two keys. Earlier versions wrote the
+# text without a checksum, which is that of what follows.
 _NOT_FOR_GO = (
-    b'{"topics":"The logs of nsqd-py are next to this file. Go\'s nsqd cannot read them; '
-    b'nsqd-py --export-to-go=DIR writes files that it can read.",'
+    '{"topics":"The logs of nsqd-py are next to this file. Go\'s nsqd cannot read them; '
+    'nsqd-py --export-to-go=DIR writes files that it can read. Checksum: %08x",'
 )
+_NOT_FOR_GO_BYTES = len(_NOT_FOR_GO % 0)
 
-# Earlier versions wrote none, and ignore it.
-_CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"\}\s*$')
-_FIRST_LINE_BYTES = 9  # a checksum, and the end of the line
+_CHECKSUM_BYTES = 8  # hexadecimal
+_AFTER_CHECKSUM = '",'
+_FIRST_LINE_BYTES = _CHECKSUM_BYTES + 1
 # Each begins with the checksum of the rest.
 _CHECKED_FILES = (
     STOP_FILE,
@@ -125,15 +126,26 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
         slices.sleep_if_due()
         entries.append(json.dumps(_entry(topic), separators=(",", ":")))
     names = ",".join(entries).encode()
-    content = _NOT_FOR_GO + b'"topics":[%b],"version":"%b"' % (names, NSQ_VERSION.encode())
-    return content + b',"crc32c":"%08x"}' % extend(0, content)
+    content = b'"topics":[%b],"version":"%b"}' % (names, NSQ_VERSION.encode())
+    return _not_for_go(content) + content
+
+
+def _not_for_go(content: bytes) -> bytes:
+    """Return how a file begins that goes on with `content`."""
+    text: str = _NOT_FOR_GO % extend(0, content)
+    return text.encode()
 
 
 def _check_checksum(data: bytes) -> None:
-    """Raise ValueError if the file has a checksum, which is that of all bytes before it, and it is wrong."""
-    found = _CHECKSUM.search(data)
-    if found is not None and int(found[1], 16) != extend(0, data[: found.start()]):
+    """Raise ValueError if the file has a checksum, and it is wrong."""
+    begin = data[:_NOT_FOR_GO_BYTES]
+    has_checksum = _without_checksum(begin) == _without_checksum(_not_for_go(b""))
+    if has_checksum and begin != _not_for_go(data[_NOT_FOR_GO_BYTES:]):
         raise ValueError("its checksum is wrong")
+
+
+def _without_checksum(begin: bytes) -> bytes:
+    return begin[: -len(_AFTER_CHECKSUM) - _CHECKSUM_BYTES]
 
 
 def _entry(topic: Topic) -> dict[str, Any]:
@@ -382,27 +394,28 @@ def _checked_without_flip(data: bytes) -> bytes | None:
     """Return the content of a damaged file with a checksum in its first line; None if more than a bit is wrong."""
     first, content = data[:_FIRST_LINE_BYTES], data[_FIRST_LINE_BYTES:]
     right = b"%08x\n" % extend(0, content)
-    if differs_by_a_bit(first, right):
-        return right + content
-    try:
-        found = corrected(content, int(first, 16))
-    except ValueError:
-        return None
-    return first + found if found is not None else None
+    return _without_flip(first, content, right, first)
 
 
 def _metadata_without_flip(data: bytes) -> bytes | None:
     """Return the content of a damaged `nsqd.dat`; None if it is not damaged, or if more than a bit is wrong."""
-    end = data.rfind(b',"crc32c":"')
-    if end < 0:
+    begin, content = data[:_NOT_FOR_GO_BYTES], data[_NOT_FOR_GO_BYTES:]
+    right = _not_for_go(content)
+    if begin == right:
         return None
-    content, last = data[:end], data[end:]
-    right = b',"crc32c":"%08x"}' % extend(0, content)
-    if differs_by_a_bit(last, right):
-        return content + right
-    found = _CHECKSUM.fullmatch(last)
-    corrected_content = corrected(content, int(found[1], 16)) if found is not None else None
-    return corrected_content + last if corrected_content is not None else None
+    checksum = begin.removeprefix(_without_checksum(right)).removesuffix(_AFTER_CHECKSUM.encode())
+    return _without_flip(begin, content, right, checksum)
+
+
+def _without_flip(begin: bytes, content: bytes, right: bytes, checksum: bytes) -> bytes | None:
+    """Return `begin` and `content` with one bit corrected; None if more is wrong. `right` is how this content begins."""
+    if differs_by_a_bit(begin, right):
+        return right + content
+    try:
+        found = corrected(content, int(checksum, 16))
+    except ValueError:
+        return None
+    return begin + found if found is not None else None
 
 
 def data_path_id(directory: Path) -> str:
