@@ -29,7 +29,7 @@ from nsqd_py.broker.state_files import (
 )
 from nsqd_py.diskqueue.checking import damage_in, numbers_in
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, replace_file, sync_directory
-from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX, SavedPosition, encode_position, journal_name
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
@@ -343,7 +343,7 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
     Raises as `Restoration.run` does.
     """
     directory = restoration.directory
-    present = {topic_of(name) for name in os.listdir(directory)}
+    present = {topic for topic in map(topic_of, os.listdir(directory)) if topic is not None}
     known = _topics_of(directory)
     logs = LogsHere(directory, image)
     if is_last and any(_lacks_messages(directory, image, topic, logs) for topic in image.topics):
@@ -372,6 +372,9 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
             _write_journals(restoration, image, topic)
             restoration.fetch(restoration.needed(image, topic))
             logs.take(topic)
+    for topic in [topic for topic in present | set(known or ()) if topic not in image.topics]:
+        if logs.is_deleted_in_store(topic):
+            _delete(restoration, topic)
     logs.save()
     if METADATA_FILE in image.small:
         _restore_metadata(restoration, image)
@@ -455,6 +458,18 @@ def _set_aside_log(restoration: Restoration, topic: str, *, is_deleted: bool) ->
         "store's; the one that was here %s, and is kept in %s",
         topic,
         reason,
+        kept,
+    )
+
+
+def _delete(restoration: Restoration, topic: str) -> None:
+    """Let the start delete a topic, since the store has its deletion, and this data path not yet; keep its files aside."""
+    directory = restoration.directory
+    kept = _move_aside(directory, [name for name in os.listdir(directory) if topic_of(name) == topic])
+    replace_file(directory / journal_name(topic), encode_position(SavedPosition(is_deleted=True)))
+    restoration.log.warning(
+        "STORE: topic %s was deleted after what is here: it is deleted here, too, and its files are kept in %s",
+        topic,
         kept,
     )
 
