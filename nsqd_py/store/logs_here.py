@@ -63,6 +63,15 @@ class LogsHere:
         if stored and not goes_on:
             self._logs[topic] = stored
 
+    def keep(self, topic: str) -> None:
+        """The log that is here stays. If the store has its deletion, it is a later one, of which the epoch was not written."""
+        if self.is_deleted_in_store(topic):
+            self.forget(topic)
+
+    def forget(self, topic: str) -> None:
+        """The log of this topic is gone, or begins a new epoch at this start."""
+        self._logs.pop(topic, None)
+
     def save(self) -> None:
         """Write `nsqd.epochs` if something is new in it; it gets the deletions that the store has. Raises OSError."""
         ended = self._saved.ended

@@ -346,9 +346,10 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
     present = {topic for topic in map(topic_of, os.listdir(directory)) if topic is not None}
     known = _topics_of(directory)
     logs = LogsHere(directory, image)
-    if is_last and any(_lacks_messages(directory, image, topic, logs) for topic in image.topics):
-        is_last = False
-        is_copy = True
+    is_behind = any(_lacks_messages(directory, image, topic, logs) for topic in image.topics)
+    is_copy |= is_last and is_behind
+    is_behind |= is_copy
+    is_last = is_last and not is_behind
     for topic in list(image.topics):
         restoration.on_progress()
         if logs.was_deleted(topic):
@@ -358,7 +359,9 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
             image.files.pop(topic, None)
             continue
         if topic in present and _is_other_log(directory, image, topic, logs):
-            if logs.is_later(topic):
+            is_older = _has_messages(image, topic) or is_behind
+            if logs.is_later(topic) or not is_older:
+                logs.keep(topic)
                 _keep_apart(restoration, image, topic)
                 continue
             _set_aside_log(restoration, topic, is_deleted=logs.is_deleted_in_store(topic))
@@ -372,9 +375,12 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
             _write_journals(restoration, image, topic)
             restoration.fetch(restoration.needed(image, topic))
             logs.take(topic)
-    for topic in [topic for topic in present | set(known or ()) if topic not in image.topics]:
-        if logs.is_deleted_in_store(topic):
+    only_here = (present | set(known or ())) - set(image.topics)
+    for topic in only_here:
+        if is_behind and logs.is_deleted_in_store(topic):
             _delete(restoration, topic)
+            logs.forget(topic)
+        logs.keep(topic)
     logs.save()
     if METADATA_FILE in image.small:
         _restore_metadata(restoration, image)
@@ -432,11 +438,9 @@ def _is_other_log(directory: Path, image: StoreImage, topic: str, logs: LogsHere
 
 
 def _keep_apart(restoration: Restoration, image: StoreImage, topic: str) -> None:
-    """Keep the store's log of a topic apart, since the one that is here was made later."""
-    kept = [
-        restoration.write_apart(source) for source in restoration.needed(image, topic) if source.size_bytes
-    ]
-    if kept and _has_messages(image, topic):
+    """Keep the end of the store's log of a topic apart, since the one that is here was made later."""
+    if _has_messages(image, topic):
+        kept = [restoration.write_apart(source) for source in restoration.needed(image, topic)]
         restoration.log.error(
             "STORE: topic %s was made again here after the one in the store: nsqd serves the one that is here; the end of "
             "the store's is kept in %s",
