@@ -208,6 +208,7 @@ class LogHistory:
     chunks      caches what channels read
     problem     why the store did not answer at the last attempt; "" if it did
     missing     names of the files that the store has lost; readers pass over them
+    damaged     names of the files of which readers have passed over something
     """
 
     def __init__(self, stored: History, damage: DamageReport) -> None:
@@ -216,6 +217,7 @@ class LogHistory:
         self.in_thread: InThread = _at_once
         self.problem = ""
         self.missing: set[str] = set()
+        self.damaged: set[str] = set()
         self._stored = stored
         self._damage = damage
         self._files: OrderedDict[str, HistoryFile] = OrderedDict()
@@ -314,6 +316,7 @@ class LogHistory:
     def pass_over(self, file: HistoryFile, damaged: Iterable[Range]) -> None:
         """Report damaged bytes that a reader skips."""
         for start, end in damaged:
+            self.damaged.add(file.name)
             self._damage.report_stored(file.name, start, end)
 
     # ---- greenlets

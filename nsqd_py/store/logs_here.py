@@ -17,6 +17,7 @@ from nsqd_py.diskqueue.journals.epochs import (
     SavedEpochs,
     decode_epochs_of_logs,
     encode_epoch_file,
+    with_ended,
 )
 from nsqd_py.runtime.documents import BAD_CONTENT
 from nsqd_py.store.image import StoreImage
@@ -32,6 +33,7 @@ class LogsHere:
         self._image = image
         self._saved = read_epochs(directory) or _NOTHING
         self._logs = dict(self._saved.logs)
+        self._ended_in_store = saved_in(image).ended
 
     def was_deleted(self, topic: str) -> bool:
         """True if nsqd has deleted the log here that the store has."""
@@ -39,9 +41,9 @@ class LogsHere:
         return any(log.epoch in stored for log in self._saved.ended.get(topic, ()))
 
     def is_deleted_in_store(self, topic: str) -> bool:
-        """True if the log that is here was deleted before the store's was made."""
+        """True if the store has the deletion of the log that is here."""
         here = _numbers(self._logs.get(topic, ()))
-        return any(log.epoch in here for log in saved_in(self._image).ended.get(topic, ()))
+        return any(log.epoch in here for log in self._ended_in_store.get(topic, ()))
 
     def is_other(self, topic: str) -> bool:
         """True if the log that is here is not the store's; False if one of them has no known epochs."""
@@ -61,10 +63,24 @@ class LogsHere:
         if stored and not goes_on:
             self._logs[topic] = stored
 
+    def keep(self, topic: str) -> None:
+        """The log that is here stays. If the store has its deletion, it is a later one, of which the epoch was not written."""
+        if self.is_deleted_in_store(topic):
+            self.forget(topic)
+
+    def forget(self, topic: str) -> None:
+        """The log of this topic is gone, or begins a new epoch at this start."""
+        self._logs.pop(topic, None)
+
     def save(self) -> None:
-        """Write `nsqd.epochs` if something is new in it. Raises OSError."""
-        if self._logs != self._saved.logs:
-            content = encode_epoch_file(self._saved.node, self._logs, self._saved.ended)
+        """Write `nsqd.epochs` if something is new in it; it gets the deletions that the store has. Raises OSError."""
+        ended = self._saved.ended
+        for topic, logs in self._ended_in_store.items():
+            for log in logs:
+                if log not in ended.get(topic, ()):
+                    ended = with_ended(ended, topic, log)
+        if self._logs != self._saved.logs or ended != self._saved.ended:
+            content = encode_epoch_file(self._saved.node, self._logs, ended)
             replace_file(self._directory / EPOCHS_FILE, content)
 
 

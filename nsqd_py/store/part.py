@@ -140,6 +140,7 @@ class StoreAddition(Addition):
         if stream is None or scrub is None:
             return {}
         mended = stream.mended_count
+        met = self._met_by_readers(scrub)
         lag = stream.lag()
         requests = self._objects.requests
         state = COPYING if stream.is_copying else STORING
@@ -168,9 +169,9 @@ class StoreAddition(Addition):
             "requests": requests.by_kind(),
             "requests_today": requests.today(self._broker.services.wall_clock()),
             "errors": requests.errors,
-            "damaged_objects": self.damaged_objects + len(self._missing()) + mended + scrub.damaged,
+            "damaged_objects": self.damaged_objects + len(met) + mended + scrub.damaged,
             "repaired_objects": mended + scrub.repaired,
-            "damage": self._damage or scrub.damage or next(iter(self._missing()), ""),
+            "damage": self._damage or scrub.damage or next(iter(met), ""),
             "scrub": scrub.statistics(),
             "away_ms": away_ms,
             "error": error,
@@ -185,6 +186,17 @@ class StoreAddition(Addition):
     def _missing(self) -> list[str]:
         """Return the names of the log files that channels have passed over, since the store does not have them any more."""
         return sorted(name for history in self._histories() for name in history.missing)
+
+    def _met_by_readers(self, scrub: StoreScrub) -> list[str]:
+        """Return sentences about the log files that are damaged or missing, as readers say; the scrub has not found them yet."""
+        missing = self._missing()
+        names = [f"{name} is missing" for name in missing if not scrub.knows(name)]
+        for history in self._histories():
+            if history.damaged:
+                needed = {segment.name for segment in history.segments}
+                damaged = sorted((history.damaged & needed).difference(missing))
+                names.extend(f"{name} is damaged" for name in damaged if not scrub.knows(name))
+        return names
 
     def _histories(self) -> Iterator[LogHistory]:
         for topic in self._broker.topics.values():

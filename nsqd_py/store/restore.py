@@ -29,7 +29,7 @@ from nsqd_py.broker.state_files import (
 )
 from nsqd_py.diskqueue.checking import damage_in, numbers_in
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, replace_file, sync_directory
-from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX, SavedPosition, encode_position, journal_name
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
@@ -343,12 +343,13 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
     Raises as `Restoration.run` does.
     """
     directory = restoration.directory
-    present = {topic_of(name) for name in os.listdir(directory)}
+    present = {topic for topic in map(topic_of, os.listdir(directory)) if topic is not None}
     known = _topics_of(directory)
     logs = LogsHere(directory, image)
-    if is_last and any(_lacks_messages(directory, image, topic, logs) for topic in image.topics):
-        is_last = False
-        is_copy = True
+    is_behind = any(_lacks_messages(directory, image, topic, logs) for topic in image.topics)
+    is_copy |= is_last and is_behind
+    is_behind |= is_copy
+    is_last = is_last and not is_behind
     for topic in list(image.topics):
         restoration.on_progress()
         if logs.was_deleted(topic):
@@ -358,7 +359,9 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
             image.files.pop(topic, None)
             continue
         if topic in present and _is_other_log(directory, image, topic, logs):
-            if logs.is_later(topic):
+            is_older = _has_messages(image, topic) or is_behind
+            if logs.is_later(topic) or not is_older:
+                logs.keep(topic)
                 _keep_apart(restoration, image, topic)
                 continue
             _set_aside_log(restoration, topic, is_deleted=logs.is_deleted_in_store(topic))
@@ -372,6 +375,12 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
             _write_journals(restoration, image, topic)
             restoration.fetch(restoration.needed(image, topic))
             logs.take(topic)
+    only_here = (present | set(known or ())) - set(image.topics)
+    for topic in only_here:
+        if is_behind and logs.is_deleted_in_store(topic):
+            _delete(restoration, topic)
+            logs.forget(topic)
+        logs.keep(topic)
     logs.save()
     if METADATA_FILE in image.small:
         _restore_metadata(restoration, image)
@@ -429,11 +438,9 @@ def _is_other_log(directory: Path, image: StoreImage, topic: str, logs: LogsHere
 
 
 def _keep_apart(restoration: Restoration, image: StoreImage, topic: str) -> None:
-    """Keep the store's log of a topic apart, since the one that is here was made later."""
-    kept = [
-        restoration.write_apart(source) for source in restoration.needed(image, topic) if source.size_bytes
-    ]
-    if kept and _has_messages(image, topic):
+    """Keep the end of the store's log of a topic apart, since the one that is here was made later."""
+    if _has_messages(image, topic):
+        kept = [restoration.write_apart(source) for source in restoration.needed(image, topic)]
         restoration.log.error(
             "STORE: topic %s was made again here after the one in the store: nsqd serves the one that is here; the end of "
             "the store's is kept in %s",
@@ -455,6 +462,18 @@ def _set_aside_log(restoration: Restoration, topic: str, *, is_deleted: bool) ->
         "store's; the one that was here %s, and is kept in %s",
         topic,
         reason,
+        kept,
+    )
+
+
+def _delete(restoration: Restoration, topic: str) -> None:
+    """Let the start delete a topic, since the store has its deletion, and this data path not yet; keep its files aside."""
+    directory = restoration.directory
+    kept = _move_aside(directory, [name for name in os.listdir(directory) if topic_of(name) == topic])
+    replace_file(directory / journal_name(topic), encode_position(SavedPosition(is_deleted=True)))
+    restoration.log.warning(
+        "STORE: topic %s was deleted after what is here: it is deleted here, too, and its files are kept in %s",
+        topic,
         kept,
     )
 

@@ -95,6 +95,10 @@ class StoreScrub:
             self._greenlet = None
             self._threads.stop()
 
+    def knows(self, name: str) -> bool:
+        """True if this object is among the damaged ones that are not repaired."""
+        return name in self._unrepaired
+
     @property
     def damage(self) -> str:
         """What is damaged and not repaired: a sentence about the first object; "" if nothing is."""

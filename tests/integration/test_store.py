@@ -630,12 +630,13 @@ def test_a_disk_that_returns_to_an_old_state_loses_nothing_that_the_store_has(
 ):
     """A topic that was made again since, a new one, a new channel, a longer log; and the store keeps all of it."""
     nsqd = machine("a", ACKS, "--max-bytes-per-file=20000").start()
-    for topic in ("again", "longer"):
+    for topic in ("again", "longer", "deleted"):
         nsqd.create(topic, "c")
         nsqd.publish(topic, [b"old%02d" % number + bytes(900) for number in range(50)], batch=10)
     wait_until_stored(nsqd)
     snapshot = shutil.copytree(nsqd.data_path, tmp_path / "snapshot")
     nsqd.post("/topic/delete?topic=again")
+    nsqd.post("/topic/delete?topic=deleted")
     nsqd.create("again", "c")
     nsqd.create("new", "c")
     nsqd.create("longer", "c2")
@@ -653,14 +654,16 @@ def test_a_disk_that_returns_to_an_old_state_loses_nothing_that_the_store_has(
     assert "topic again was made again after what is here" in nsqd.log_text()
     assert list(nsqd.data_path.glob("store-alone-*/again.*.log"))
     epochs = read_epochs(nsqd.data_path)
+    assert set(epochs.ended) == {"again", "deleted"}
     wait_until_stored(nsqd)
     nsqd.kill()
-    assert read_epochs(nsqd.data_path) == epochs
+    assert read_epochs(nsqd.data_path).ended == epochs.ended
     copy = StoreNsqd(shutil.copytree(nsqd.data_path, tmp_path / "copy"))
     restored = machine("b", f"--restore-from={store}")
     with copy:
         for each in (copy, restored):
             each.start()
+            assert sorted(topic["topic_name"] for topic in each.stats()["topics"]) == sorted(published)
             assert sorted(consume_all(each, "again", "c")) == published["again"]
             assert sorted(consume_all(each, "new", "c")) == published["new"]
             assert sorted(consume_all(each, "longer", "c2")) == published["longer"]

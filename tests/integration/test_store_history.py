@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.diskqueue.records import batches_in
+from tests.support.harm import flip
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tool_process import run_tool
 from tests.support.wire import bodies
@@ -29,6 +31,7 @@ class Kept:
         self.flags = [
             f"--store=file://{store}",
             "--store-interval=50ms",
+            "--store-scrub-requests=0",
             "--store-retention-time=kept*=1h",
             f"--max-bytes-per-file={FILE_BYTES}",
             "--mem-queue-size=10",
@@ -148,3 +151,38 @@ def test_a_channel_waits_for_files_that_are_away_and_others_go_on(kept: Kept) ->
         kept.take_away(False)
         assert bodies(waiting.consume(COUNT + 1)) == [*BODIES, b"new"]
     assert kept.log["stored"]["problem"] == ""
+
+
+def flip_middle(path: Path) -> None:
+    flip(path, path.stat().st_size // 2)
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize("harm", [flip_middle, truncate, empty])
+def test_what_a_channel_passes_over_in_a_damaged_file_is_counted(
+    kept: Kept, harm: Callable[[Path], None]
+) -> None:
+    """Also without a scrub."""
+    kept.nsqd.stop()
+    stored = sorted((kept.store / "files" / TOPIC).glob("*.log"))
+    harm(stored[1])
+    kept.nsqd.start()
+    assert kept.nsqd.stats()["store"]["damaged_objects"] == 0
+    kept.seek("c")
+    last = BODIES[-1]
+    found: list[bytes] = []
+    with kept.nsqd.consumer(TOPIC, "c", 1) as client:
+        while last not in found:
+            found += bodies(client.consume(1))
+    assert set(found) < set(BODIES)
+    assert found[:50] == BODIES[:50]
+    shown = kept.nsqd.stats()["store"]
+    assert shown["damaged_objects"] == 1
+    assert stored[1].name in shown["damage"]
