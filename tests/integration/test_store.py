@@ -501,7 +501,7 @@ def test_an_earlier_version_of_the_head_stops_nothing(machine, store, tmp_path, 
 
 
 def test_an_nsqd_without_messages_notices_that_it_was_replaced(machine, store, set_constants):
-    set_constants("nsqd", {"nsqd_py.store.uploading._LOOK_S": 1.0})
+    set_constants("nsqd", {"nsqd_py.store.uploading.stream._LOOK_S": 1.0})
     nsqd = machine("a").start()
     nsqd.create("t", "c")
     wait_until_stored(nsqd)
