@@ -246,7 +246,11 @@ class _Rounds:
 
     def newest(self) -> RoundObject | None:
         """Return the last round that is valid."""
-        return next((found for number in reversed(self._numbers) if (found := self._round(number))), None)
+        for number in reversed(self._numbers):
+            found = self._round(number)
+            if found is not None:
+                return found
+        return None
 
     def newest_base(self, newest: RoundObject) -> int:
         """Return the number of the last round up to `newest` that begins a base; 0 if there is none."""
