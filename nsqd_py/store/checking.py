@@ -153,6 +153,8 @@ class _Check:
         for number, size_bytes in sorted(listed):
             if number >= image.next_number:
                 self._check_round(image, number, size_bytes)
+        if head is not None and image.epoch > head.epoch:
+            self._note_earlier(head, image)
         if head is not None and head.base and image.base < head.base:
             self._note(round_name(head.base), "the base that head.json names is not complete", self._remedy())
         for files in image.files.values():
@@ -213,6 +215,14 @@ class _Check:
             local.close()
             return salt == file.salt and has_bytes_of(path, file)
         return False
+
+    def _note_earlier(self, head: Head, image: StoreImage) -> None:
+        last = round_name(image.next_number - 1)
+        self._note(
+            HEAD_NAME,
+            f"{HEAD_NAME} has the epoch {head.epoch}, and {last} the epoch {image.epoch}: an earlier version of it was put back",
+            "nsqd goes on from the rounds: start it on the data path that has written them, or with --restore-from",
+        )
 
     def _remedy(self) -> str:
         if self._is_mine:

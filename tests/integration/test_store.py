@@ -470,6 +470,36 @@ def test_a_head_that_is_missing_is_not_made_again(machine, store, tmp_path):
     nsqd.start()
 
 
+def test_an_earlier_version_of_the_head_stops_nothing(machine, store, tmp_path, set_constants):
+    """Somebody puts it back while nsqd runs, while it is stopped, and before a restoration."""
+    set_constants("nsqd", {"nsqd_py.store.uploading.stream._LOOK_S": 0.2})
+    head = tmp_path / "store/head.json"
+    nsqd = machine("a", ACKS).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    earlier = head.read_bytes()
+    nsqd.kill()
+    nsqd.start()
+    nsqd.pub("t", b"2")
+    head.write_bytes(earlier)
+    wait_until(lambda: head.read_bytes() != earlier, DEADLINE_S)
+    wait_until(lambda: statistics(nsqd)["repaired_objects"] == 1, DEADLINE_S)
+    assert "an earlier version of it was put back; set aside, and written again" in nsqd.log_text()
+    nsqd.pub("t", b"3")
+    nsqd.kill()
+    head.write_bytes(earlier)
+    foreign = machine("x", ACKS)
+    assert "has the messages of an unknown nsqd (epoch 2)" in foreign.fails_to_start()
+    assert head.read_bytes() == earlier
+    nsqd.start()
+    nsqd.pub("t", b"4")
+    lose(nsqd)
+    head.write_bytes(earlier)
+    again = machine("b", ACKS, f"--restore-from={store}").start()
+    assert statistics(again)["epoch"] == 4
+    assert consume_all(again, "t", "c") == [b"1", b"2", b"3", b"4"]
+
+
 def test_an_nsqd_without_messages_notices_that_it_was_replaced(machine, store, set_constants):
     set_constants("nsqd", {"nsqd_py.store.uploading.stream._LOOK_S": 1.0})
     nsqd = machine("a").start()

@@ -343,6 +343,15 @@ def test_nothing_is_lost_if_the_head_is_rolled_back() -> None:
         run_with_rolled_back_heads(seed)
 
 
+def test_the_model_finds_a_claim_of_an_epoch_that_has_rounds() -> None:
+    with (
+        mock.patch.object(ownership._Takeover, "_is_known", lambda self, epoch: epoch <= self._head.epoch),
+        pytest.raises((AssertionError, BadObject)),
+    ):
+        for seed in range(MOST_SEEDS):
+            run_with_rolled_back_heads(seed)
+
+
 # ---- each rule of the protocol, broken on purpose
 
 

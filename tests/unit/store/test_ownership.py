@@ -18,6 +18,7 @@ from nsqd_py.feed.pieces import Begin, Commit, Write
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.store import rounds
+from nsqd_py.store.checking import check_store
 from nsqd_py.store.image import StoreReader, read_head
 from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name
 from nsqd_py.store.ownership import CLAIMS_FILE, KEEP_NS, Claims, Owner, Superseded, claim
@@ -808,6 +809,18 @@ def test_a_reader_goes_on_from_the_rounds_if_the_head_was_rolled_back(world: Wor
     assert found == [
         "rounds/ has rounds of the epoch 2, which head.json does not know: an earlier version of it was put back"
     ]
+
+
+def test_check_data_names_a_head_that_was_rolled_back(world: World) -> None:
+    rolled_back(world)
+    report = check_store(f"file://{world.path}/store", "", world.path / "data")
+    (found,) = report.damaged
+    assert found.name == HEAD_NAME
+    assert found.damage == (
+        "head.json has the epoch 1, and rounds/0000000000000004 the epoch 2: an earlier version of it was put back"
+    )
+    world.claim()
+    assert check_store(f"file://{world.path}/store", "", world.path / "data").is_well
 
 
 def test_rounds_of_the_base_that_counts_stay_if_the_later_one_is_not_complete(world: World) -> None:
