@@ -128,6 +128,9 @@ class StoreStream:
     def files_now(self) -> list[StoredFile]:
         return list(self.files)
 
+    def has_file(self, file: StoredFile) -> bool:
+        return file in self.files
+
     def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
         """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
         return self._uploads.local_file(file)
