@@ -259,6 +259,7 @@ class StorePart(Part):
         permission = Permission(objects, claims, options.store, is_restored, may_be_copy, self._log)
 
         def check(head: Head | None) -> None:
+            on_progress()  # a request may have taken so long that the lease is another nsqd's, and this head too
             permission.check(head)
             self._is_other_node |= permission.is_other  # a claim that is repeated finds its own head
             if is_restored and head is not None:

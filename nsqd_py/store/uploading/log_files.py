@@ -165,11 +165,29 @@ class FileUploads:
         return bool(self._next.added)
 
     def take_changes(self) -> FileChanges:
-        """Return what a round says that begins now. Call `delete_removed` when it is stored."""
+        """Return what a round says that begins now. Call `delete_removed` when it is stored.
+
+        A round removes first, and then adds: so it must not have one file in both lists.
+        """
         changes = self._next
+        if changes.added and changes.removed:
+            changes = self._without_both(changes)
         self._next = FileChanges([], [])
         self._removing += changes.removed
         return changes
+
+    def _without_both(self, changes: FileChanges) -> FileChanges:
+        """Return the changes without those that cancel each other: a file that is there now is added, and others removed."""
+        added = {file.name for file in changes.added}
+        removed = {file.name for file in changes.removed}
+        here = {file.name for file in [*changes.added, *changes.removed] if file in self.files}
+        gone = (added & removed) - here
+        returned = added & removed & here
+        self.files.unnamed -= gone
+        return FileChanges(
+            added=[file for file in changes.added if file.name not in gone],
+            removed=[file for file in changes.removed if file.name not in returned],
+        )
 
     def complete_base(self) -> int:
         """Put what a base needs that begins now. Return the size of the files that were put for it. Raises OSError."""
@@ -205,9 +223,13 @@ class FileUploads:
             yield files_frame(files[start:end])
 
     def are_named(self, files: Iterable[StoredFile]) -> None:
-        """Let nsqd drop its own files, since a round that counts has named those of the store."""
+        """Let nsqd drop its own files, since a round that counts has named those of the store.
+
+        The next round names those that have come while this one was put.
+        """
         unnamed = self.files.unnamed
-        new = [file for file in files if file.name in unnamed]
+        named = unnamed.difference(file.name for file in self._next.added)
+        new = [file for file in files if file.name in named]
         for file in new:
             unnamed.discard(file.name)
             topic = self._broker.topics.get(file.topic)
