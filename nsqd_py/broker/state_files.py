@@ -420,11 +420,16 @@ def _without_flip(begin: bytes, content: bytes, right: bytes, checksum: bytes) -
 
 def data_path_id(directory: Path) -> str:
     """Return the random id of a data path. It is made at the first call. Raises OSError."""
-    identity = read_checked(directory / MEMBER_FILE, _decode_id)
-    if identity is None:
+    identity = known_data_path_id(directory)
+    if not identity:
         identity = os.urandom(8).hex()
         write_checked(directory / MEMBER_FILE, {"id": identity})
     return identity
+
+
+def known_data_path_id(directory: Path) -> str:
+    """Return the random id of a data path; "" if none was made, or its file is damaged. Raises OSError."""
+    return read_checked(directory / MEMBER_FILE, _decode_id) or ""
 
 
 def _decode_id(fields: dict[str, object]) -> str:

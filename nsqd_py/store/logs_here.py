@@ -55,6 +55,20 @@ class LogsHere:
         """True if the log that is here was made after the store's."""
         return self._logs[topic][0].number > self._image.topics[topic].epochs[0].number
 
+    def common_end(self, topic: str) -> int | None:
+        """Return the number up to which the messages that are here are those of the store; None if there is no limit.
+
+        The two part where the first of them begins an epoch that the other one has not got. There is no limit if the
+        log that is here goes on from the store's, or is another one.
+        """
+        here = self._logs.get(topic, ())
+        stored = self._image.topics[topic].epochs
+        shared = _numbers(here) & _numbers(stored)
+        if not shared or stored[-1].number in shared:
+            return None
+        last = max(shared)
+        return min(epoch.first_seq for epoch in (*here, *stored) if epoch.number > last)
+
     def take(self, topic: str) -> None:
         """The data path has the store's log now: `save` notes its epochs, unless those that are here go on from them."""
         stored = self._image.topics[topic].epochs

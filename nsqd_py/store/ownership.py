@@ -27,7 +27,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.broker.state_files import STORE_FILE, data_path_id, read_checked, write_checked
+from nsqd_py.broker.state_files import (
+    STORE_FILE,
+    data_path_id,
+    known_data_path_id,
+    read_checked,
+    write_checked,
+)
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.image import OnDamage, StoreImage, read_head
@@ -115,7 +121,8 @@ class Claims:
         if self.is_damaged:
             content = (self.directory / CLAIMS_FILE).read_bytes()
             is_named = head.store.encode() in content or head.writer.encode() in content
-            return is_named and bool(head.member) and head.member == self.member
+            member = known_data_path_id(self.directory)  # --check-data asks, which writes nothing
+            return is_named and bool(member) and head.member == member
         return head.store == self.store and head.writer in self.writers
 
     def add(self, store: str, writer: str) -> None:

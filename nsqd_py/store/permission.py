@@ -57,7 +57,7 @@ class Permission:
         if not (self._may_take_over or has_forgotten):
             return False
         local = Lineage.in_data_path(claims.directory)
-        stored = Lineage.in_store(read_state(self._objects, self._ignore).image)
+        stored = Lineage.in_store(read_state(self._objects, self._ignore, claims.directory).image)
         if self._may_take_over:
             return local.is_related(stored)
         if not local.is_latest(stored):

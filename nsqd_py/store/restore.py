@@ -28,7 +28,13 @@ from nsqd_py.broker.state_files import (
     write_checked,
 )
 from nsqd_py.diskqueue.checking import damage_in, numbers_in
-from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, replace_file, sync_directory
+from nsqd_py.diskqueue.files.log_file import (
+    LogFile,
+    log_file_name,
+    parse_log_file_name,
+    replace_file,
+    sync_directory,
+)
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX, SavedPosition, encode_position, journal_name
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
@@ -346,7 +352,9 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
     present = {topic for topic in map(topic_of, os.listdir(directory)) if topic is not None}
     known = _topics_of(directory)
     logs = LogsHere(directory, image)
-    is_behind = any(_lacks_messages(directory, image, topic, logs) for topic in image.topics)
+    has_diverged = any(logs.common_end(topic) is not None for topic in image.topics)
+    is_behind = has_diverged or any(_lacks_messages(directory, image, topic, logs) for topic in image.topics)
+    is_store_right = is_copy
     is_copy |= is_last and is_behind
     is_behind |= is_copy
     is_last = is_last and not is_behind
@@ -368,7 +376,8 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
             present.remove(topic)
         if topic in present:
             channels = known.get(topic, set()) if is_last and known is not None else None
-            _CatchUp(restoration, image, topic).run(channels, is_copy=is_copy)
+            one = _CatchUp(restoration, image, topic, is_copy=is_copy, is_store_right=is_store_right)
+            one.run(channels, logs.common_end(topic))
             logs.take(topic)
         elif not is_last or known is None or topic in known or _has_messages(image, topic):
             restoration.log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
@@ -489,13 +498,26 @@ def _move_aside(directory: Path, names: Iterable[str]) -> str:
 
 def _salt_of(path: Path) -> int | None:
     """Return the salt of a log file; None if its header is damaged."""
+    header = _header_of(path)
+    return header.salt if header is not None else None
+
+
+def _header_of(path: Path) -> FileHeader | None:
+    """Return the header of a log file; None if it is damaged."""
     try:
         file = LogFile.open(path, os.O_RDONLY)
     except Damaged:
         return None
-    salt = file.salt
     file.close()
-    return salt
+    return file.header
+
+
+def _is_sparse(source: LogSource) -> bool:
+    """True if the store has a file that was compacted before it was put."""
+    if source.tail is None or source.tail.start_offset:
+        return False
+    first = next(iter(source.tail.chunks), b"")
+    return len(first) >= FILE_HEADER_BYTES and FileHeader.unchecked(first).is_sparse
 
 
 def _has_messages(image: StoreImage, topic: str) -> bool:
@@ -514,22 +536,33 @@ def _write_journals(
 
 
 class _CatchUp:
-    """Brings one topic of a data path up to the state of the store."""
+    """Brings one topic of a data path up to the state of the store.
 
-    def __init__(self, restoration: Restoration, image: StoreImage, topic: str) -> None:
+    is_copy         where messages are missing here, the positions are too old as well
+    is_store_right  where a file here has other messages than the store's, the store's count: another nsqd has written them
+    """
+
+    def __init__(
+        self, restoration: Restoration, image: StoreImage, topic: str, *, is_copy: bool, is_store_right: bool
+    ) -> None:
         self._restoration = restoration
         self._directory = restoration.directory
         self._image = image
         self._topic = topic
+        self._is_copy = is_copy
+        self._is_store_right = is_store_right
         self._local = _logs_of(self._directory, topic)
         self._is_behind = False
 
-    def run(self, channels: Container[str] | None, *, is_copy: bool) -> None:
+    def run(self, channels: Container[str] | None, common_end: int | None) -> None:
         """Write what is missing.
 
-        channels  those that were not deleted; None if that is not known, since the data path is not the last one
+        channels    those that were not deleted; None if that is not known, since the data path is not the last one
+        common_end  from this number on, the messages here are others than the store's; None without such a limit
         """
         sources = self._image.log_files(self._topic)
+        if common_end is not None:
+            self._set_aside_from(common_end, sources)
         _write_journals(self._restoration, self._image, self._topic, channels)
         if channels is None:
             self._set_aside_other_end(sources)
@@ -549,7 +582,7 @@ class _CatchUp:
             self._restoration.log.warning(
                 "STORE: files that were missing here came back from the store: %s", names
             )
-        if is_copy and self._is_behind and not self._image.is_broken:
+        if self._is_copy and self._is_behind and not self._image.is_broken:
             self._replace_journals()
 
     def _replace_journals(self) -> None:
@@ -594,11 +627,14 @@ class _CatchUp:
         A file that is an object as a whole is compared only in size: the scrub finds the rest.
         """
         path = self._directory / source.name
+        if self._is_store_right and self._is_of_another(source):
+            self._set_aside([source.name])
+            return
         size_bytes = path.stat().st_size
         is_whole = source.stored is not None and source.stored.is_sealed
         if is_whole and size_bytes >= source.size_bytes and source.name != self._local[-1]:
             return
-        if _salt_of(self._directory / source.name) != source.salt:
+        if _salt_of(path) != source.salt:
             return
         ranges = [*damage_in(path, source.salt), (size_bytes, source.size_bytes)]
         stored_from = 0 if source.stored is not None or source.tail is None else source.tail.start_offset
@@ -608,7 +644,10 @@ class _CatchUp:
             for start, end in _overlaps(ranges, stored_from, source.size_bytes)
             if not any(_overlaps(holes, start, end))
         ]
-        if self._is_other(source, size_bytes, lost, holes):
+        is_other = self._is_other(source, size_bytes, lost, holes)
+        if is_other and self._is_store_right:
+            self._set_aside([source.name])
+        elif is_other:
             self._use_local(source)
         elif lost:
             self._is_behind |= source.name == self._local[-1] and lost[-1][1] == source.size_bytes
@@ -659,11 +698,38 @@ class _CatchUp:
         if not sources or not self._local or sources[-1].name != self._local[-1]:
             return
         if _salt_of(self._directory / self._local[-1]) != sources[-1].salt:
-            self._set_aside(self._local[-1])
+            self._set_aside([self._local[-1]])
 
-    def _set_aside(self, name: str) -> None:
-        kept = _move_aside(self._directory, [name])
-        self._local.remove(name)
+    def _set_aside_from(self, common_end: int, sources: list[LogSource]) -> None:
+        """Set the files aside that begin where the messages are others than the store's, and take its positions.
+
+        Each nsqd begins a new file with its epoch. If the store has one of the files, this data path was a copy of the
+        nsqd that has written it, and lacks only the epoch.
+        """
+        stored = {source.name: source.salt for source in sources}
+        others = [name for name in self._local if name >= log_file_name(self._topic, common_end)]
+        if any(_salt_of(self._directory / name) == stored.get(name, -1) for name in others):
+            return
+        self._replace_journals()  # also after a crash in between: the epochs are written last
+        if others:
+            self._set_aside(others)
+
+    def _is_of_another(self, source: LogSource) -> bool:
+        """True if the local file was not written by the nsqd whose file the store has. A compaction makes others, too."""
+        header = _header_of(self._directory / source.name)
+        if header is None:
+            return False
+        is_compacted = header.is_sparse or _is_sparse(source)
+        return header.salt != source.salt and not is_compacted
+
+    def _set_aside(self, names: list[str]) -> None:
+        forget_clean_stop(self._directory)  # it names the end of the log that was here
+        kept = _move_aside(self._directory, names)
+        self._local = [name for name in self._local if name not in names]
+        self._is_behind = True
         self._restoration.log.error(
-            "STORE: %s is not the file that the store has under this name; it is kept in %s", name, kept
+            "STORE: %s has other messages than the store under the same numbers; nsqd serves the store's; what was here is "
+            "kept in %s",
+            ", ".join(names),
+            kept,
         )

@@ -894,3 +894,10 @@ def test_errors_are_not_taken_for_each_other() -> None:
     assert [
         (one, other) for one in kinds for other in kinds if one is not other and issubclass(one, other)
     ] == []
+
+
+def test_a_question_who_may_claim_a_store_writes_nothing(tmp_path: Path) -> None:
+    """Also if `nsqd.store` is damaged, and there is no `nsqd.member`."""
+    (tmp_path / CLAIMS_FILE).write_bytes(b"damaged, with the store and the writer of the head")
+    assert not Claims(tmp_path).is_mine(Head("store", 1, "writer", "node", member="another"))
+    assert [path.name for path in tmp_path.iterdir()] == [CLAIMS_FILE]
