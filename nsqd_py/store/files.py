@@ -468,6 +468,17 @@ class StoredFiles:
             if is_free and not is_retained and _may_go(topic, file):
                 yield file
 
+    def stored_ends(self, topic: Topic) -> list[tuple[LogFile, int]]:
+        """Return the files of a log of nsqd, and how many bytes of each are in stored files."""
+        log = topic.log
+        if log is None:
+            return []
+        mine = self._of_log(topic.name, log)
+        if mine is None:
+            return [(file, 0) for file in log.files]
+        sealed = mine.sealed()
+        return [(file, mine.end_of(file, sealed)) for file in in_slices(log.files)]
+
     # ---- nsqd's own log, beyond its disk
 
     def attach(self, topic: str, log: TopicLog) -> None:

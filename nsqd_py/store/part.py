@@ -140,6 +140,7 @@ class StoreAddition(Addition):
         if stream is None or scrub is None:
             return {}
         mended = stream.mended_count
+        local = stream.local_damage
         met = self._met_by_readers(scrub)
         lag = stream.lag()
         requests = self._objects.requests
@@ -169,9 +170,9 @@ class StoreAddition(Addition):
             "requests": requests.by_kind(),
             "requests_today": requests.today(self._broker.services.wall_clock()),
             "errors": requests.errors,
-            "damaged_objects": self.damaged_objects + len(met) + mended + scrub.damaged,
+            "damaged_objects": self.damaged_objects + len(met) + mended + scrub.damaged + bool(local),
             "repaired_objects": mended + scrub.repaired,
-            "damage": self._damage or scrub.damage or next(iter(met), ""),
+            "damage": self._damage or local or scrub.damage or next(iter(met), ""),
             "scrub": scrub.statistics(),
             "away_ms": away_ms,
             "error": error,

@@ -92,6 +92,11 @@ class StoreStream:
         self._timer.publishers_wait()
 
     @property
+    def local_damage(self) -> str:
+        """What is damaged on the disk, because of which bases wait: a sentence; "" if nothing is."""
+        return self._uploads.damage.text
+
+    @property
     def mended_count(self) -> int:
         """How many damaged heads were written again."""
         return self._calls.mended_count
@@ -222,7 +227,7 @@ class StoreStream:
         if is_far_behind(feed.unread().size_bytes):
             self._uploads.prepare_base()
             self._uploads.join()
-            return True
+            return self._uploads.is_base_ready
         return self._is_due_base_ready()
 
     def _is_due_base_ready(self) -> bool:
@@ -230,7 +235,7 @@ class StoreStream:
         if not self.writer.is_base_due():
             return False
         self._uploads.prepare_base()
-        return self._uploads.is_ready
+        return self._uploads.is_base_ready
 
     def _put_base(self) -> FollowedFeed:
         """Put the whole state, from the log files that are in the store. Return the feed that continues it.
