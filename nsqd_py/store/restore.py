@@ -55,6 +55,7 @@ _AT_ONCE = 8  # files that are fetched at the same time
 _PIECE_BYTES = 4 * 1024 * 1024
 _POLL_S = 0.05
 _MOST_NAMED = 20
+_END_BYTES = 4096  # of a log file
 _ALONE_PREFIX = "store-alone-"
 # Files of an empty data path. A new file system has lost+found.
 _OF_EMPTY = {"lost+found", CLAIMS_FILE, MEMBER_FILE}
@@ -429,7 +430,25 @@ def _lacks_messages(directory: Path, image: StoreImage, topic: str, logs: LogsHe
     if not local or last.name > local[-1]:
         return True
     # A compaction makes other files smaller.
-    return last.name == local[-1] and (directory / last.name).stat().st_size < last.size_bytes
+    return last.name == local[-1] and _ends_early(directory / last.name, last)
+
+
+def _ends_early(path: Path, source: LogSource) -> bool:
+    """True if the records of a local log file end before those that the store has. Space may be preallocated behind them."""
+    if path.stat().st_size < source.size_bytes:
+        return True
+    if _salt_of(path) != source.salt or _has_last_bytes(path, source):
+        return False
+    damaged = damage_in(path, source.salt, source.size_bytes)
+    return bool(damaged) and damaged[-1][1] == source.size_bytes
+
+
+def _has_last_bytes(path: Path, source: LogSource) -> bool:
+    """True if the store has the last record in a round, and the local file has its end: a cheap answer to most questions."""
+    end = source.tail.chunks.last(_END_BYTES) if source.tail is not None else b""
+    with open(path, "rb", opener=open_file) as file:
+        file.seek(source.size_bytes - len(end))
+        return bool(end) and file.read(len(end)) == end
 
 
 def _logs_of(directory: Path, topic: str) -> list[str]:
