@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from nsqd_py.broker.state_files import decode_checked, read_epochs
-from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epochs, SavedEpochs, decode_epochs_of_logs
-from nsqd_py.runtime.documents import BAD_CONTENT
+from nsqd_py.broker.state_files import read_epochs
+from nsqd_py.diskqueue.journals.epochs import Epochs, SavedEpochs
 from nsqd_py.store.image import StoreImage
+from nsqd_py.store.logs_here import saved_in
 
 _NOTHING = SavedEpochs(0, {}, {})
 
@@ -38,12 +38,7 @@ class Lineage(NamedTuple):
     @classmethod
     def in_store(cls, image: StoreImage) -> Self:
         """Return that of the state of a store."""
-        saved = None
-        try:
-            saved = decode_checked(bytes(image.small.get(EPOCHS_FILE, b"")), decode_epochs_of_logs)
-        except BAD_CONTENT:
-            saved = None
-        found = cls._of(saved or _NOTHING)
+        found = cls._of(saved_in(image))
         listed = {topic: listing.epochs for topic, listing in image.topics.items() if listing.epochs}
         return found._replace(logs=found.logs | listed)
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE, METADATA_FILE, read_epochs
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.store.ownership import CLAIMS_FILE
 from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import Bucket, MotoServer, moto
@@ -698,6 +699,31 @@ def test_a_disk_that_returns_to_an_old_state_loses_nothing_that_the_store_has(
             assert sorted(consume_all(each, "new", "c")) == published["new"]
             assert sorted(consume_all(each, "longer", "c2")) == published["longer"]
             assert len(consume_all(each, "longer", "c")) == 60
+
+
+def test_a_topic_that_was_made_again_just_before_a_kill_is_not_taken_for_the_deleted_one(machine, store):
+    """Its epoch was not written yet; the store has the deletion of the one before, and not the new one."""
+    nsqd = machine("a").start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"old")
+    wait_until_stored(nsqd)
+    before = (nsqd.data_path / EPOCHS_FILE).read_bytes()
+    nsqd.post("/topic/delete?topic=t")
+    wait_until_stored(nsqd)
+    nsqd.kill()
+    alone = StoreNsqd(nsqd.data_path).start()
+    alone.create("t", "c")
+    alone.pub("t", b"new")
+    alone.kill()
+    (nsqd.data_path / EPOCHS_FILE).write_bytes(before)
+    nsqd.start()
+    wait_until_stored(nsqd)
+    nsqd.restart(clean=False)
+    assert not list(nsqd.data_path.glob("store-alone-*"))
+    wait_until_stored(nsqd)
+    lose(nsqd)
+    again = machine("b", f"--restore-from={store}").start()
+    assert consume_all(again, "t", "c") == [b"new"]
 
 
 def write_metadata(data_path: Path, topics: list[dict[str, Any]]) -> None:
