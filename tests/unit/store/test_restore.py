@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -225,3 +226,23 @@ def test_a_channel_that_was_deleted_stays_deleted_where_nothing_is_missing(
     path.knows("c")
     path.catch_up({0: log_bytes(0, 97, 1)}, COMMON, is_copy=False)
     assert not (path.directory / OTHER_CURSOR).exists()
+
+
+def test_a_start_lists_the_data_path_once(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time would grow with the square of the number of topics."""
+    topics = [f"topic{number}" for number in range(20)]
+    store = Store()
+    store.add(
+        *(TopicListing(topic, COMMON, 0, {log_file_name(topic, 0): 0}, []) for topic in topics),
+        TopicsListed(),
+        *(Write(log_file_name(topic, 0), 0, COMMON_FILE) for topic in topics),
+        flags=BASE | MARK,
+    )
+    for topic in topics:
+        (path.directory / log_file_name(topic, 0)).write_bytes(COMMON_FILE)
+    listed = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda directory: listed.append(directory) or listdir(directory))
+    restoration = Restoration(path.directory, path.objects, lambda: None, Log(level=FATAL))
+    catch_up(restoration, store.image, is_last=True)
+    assert listed == [path.directory]
