@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -18,8 +19,9 @@ from nsqd_py.protocol.batch import Batch
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.store.image import StoreImage
 from nsqd_py.store.restore import Restoration, catch_up
+from nsqd_py.store.rounds import BASE, MARK
 from tests.unit.fakes import sized
-from tests.unit.store.test_image import BASE, MARK, Store
+from tests.unit.store.test_image import Store
 
 CURSOR = "t:c.cursor"
 OTHER_CURSOR = "t:d.cursor"
@@ -240,9 +242,8 @@ def test_a_start_lists_the_data_path_once(path: DataPath, monkeypatch: pytest.Mo
     )
     for topic in topics:
         (path.directory / log_file_name(topic, 0)).write_bytes(COMMON_FILE)
-    listed = []
-    listdir = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda directory: listed.append(directory) or listdir(directory))
+    listdir = mock.Mock(wraps=os.listdir)
+    monkeypatch.setattr(os, "listdir", listdir)
     restoration = Restoration(path.directory, path.objects, lambda: None, Log(level=FATAL))
     catch_up(restoration, store.image, is_last=True)
-    assert listed == [path.directory]
+    listdir.assert_called_once_with(path.directory)
