@@ -360,7 +360,11 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
     is_last  the data path has the last nsqd.dat that was written: channels that it does not name were deleted, and so were
              topics of which the store has no messages. The deletion of others is in nsqd.epochs. It is not the last one
              where messages are missing: then the disk was put back to an earlier state
-    is_copy  the data path is the copy of another nsqd's, which may be behind: where it lacks messages, it lacks positions too
+    is_copy  the data path is the copy of another nsqd's, which may be behind: where it lacks messages, it lacks positions too.
+             Where a file has other messages than the store's, the store's count
+
+    Where the store has an epoch that began before the end of a log here, what is behind that is set aside: another nsqd has
+    written the store in the meantime, and this one something that the store never got.
 
     Raises as `Restoration.run` does.
     """
