@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from google_crc32c import extend
 
@@ -55,6 +56,7 @@ _AT_ONCE = 8  # files that are fetched at the same time
 _PIECE_BYTES = 4 * 1024 * 1024
 _POLL_S = 0.05
 _MOST_NAMED = 20
+_END_BYTES = 4096  # of a log file
 _ALONE_PREFIX = "store-alone-"
 # Files of an empty data path. A new file system has lost+found.
 _OF_EMPTY = {"lost+found", CLAIMS_FILE, MEMBER_FILE}
@@ -113,8 +115,11 @@ class Restoration:
         self._remove_partial()
         for name, content in image.small.items():
             self.write_small(name, content)
+        journals = _journals_in(image)
         sources = [
-            source for topic in image.topics for source in self.needed(image, topic, is_complete=is_complete)
+            source
+            for topic in image.topics
+            for source in self.needed(image, topic, journals[topic], is_complete=is_complete)
         ]
         self.fetch(sources)
         missing = ""
@@ -143,13 +148,18 @@ class Restoration:
         check_name(name)
         replace_file(self.directory / name, bytes(content))
 
-    def needed(self, image: StoreImage, topic: str, *, is_complete: bool = False) -> list[LogSource]:
-        """Return the log files of a topic that a data path must have: nsqd reads the others in the store."""
+    def needed(
+        self, image: StoreImage, topic: str, journals: set[str], *, is_complete: bool = False
+    ) -> list[LogSource]:
+        """Return the log files of a topic that a data path must have: nsqd reads the others in the store.
+
+        journals  names of the topic's journals in the store
+        """
         sources = image.log_files(topic)
         if is_complete or not sources:
             return sources
         names = {source.name: source for source in sources}
-        unfinished = Unfinished(self.directory, {topic: names}, {topic: _journals_of(image, topic)})
+        unfinished = Unfinished(self.directory, {topic: names}, {topic: journals})
         needed = [
             source
             for source in sources[:-1]
@@ -286,8 +296,14 @@ def _is_sealed(source: LogSource) -> bool:
     return source.tail is None and source.stored is not None and source.stored.is_sealed
 
 
-def _journals_of(image: StoreImage, topic: str) -> set[str]:
-    return {name for name in image.small if name.endswith(JOURNAL_SUFFIX) and topic_of(name) == topic}
+def _journals_in(image: StoreImage) -> defaultdict[str, set[str]]:
+    """Return the names of the journals in a store by topic."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for name in image.small:
+        topic = topic_of(name)
+        if topic is not None:
+            found[topic].add(name)
+    return found
 
 
 # ---- what a store has lost
@@ -344,16 +360,24 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
     is_last  the data path has the last nsqd.dat that was written: channels that it does not name were deleted, and so were
              topics of which the store has no messages. The deletion of others is in nsqd.epochs. It is not the last one
              where messages are missing: then the disk was put back to an earlier state
-    is_copy  the data path is the copy of another nsqd's, which may be behind: where it lacks messages, it lacks positions too
+    is_copy  the data path is the copy of another nsqd's, which may be behind: where it lacks messages, it lacks positions too.
+             Where a file has other messages than the store's, the store's count
+
+    Where the store has an epoch that began before the end of a log here, what is behind that is set aside: another nsqd has
+    written the store in the meantime, and this one something that the store never got.
 
     Raises as `Restoration.run` does.
     """
     directory = restoration.directory
-    present = {topic for topic in map(topic_of, os.listdir(directory)) if topic is not None}
+    here = _files_in(directory)
+    present = set(here)
+    stored = _journals_in(image)
     known = _topics_of(directory)
     logs = LogsHere(directory, image)
     has_diverged = any(logs.common_end(topic) is not None for topic in image.topics)
-    is_behind = has_diverged or any(_lacks_messages(directory, image, topic, logs) for topic in image.topics)
+    is_behind = has_diverged or any(
+        _lacks_messages(directory, image, topic, logs, here[topic]) for topic in image.topics
+    )
     is_store_right = is_copy
     is_copy |= is_last and is_behind
     is_behind |= is_copy
@@ -366,28 +390,29 @@ def catch_up(restoration: Restoration, image: StoreImage, *, is_last: bool, is_c
             )
             image.files.pop(topic, None)
             continue
-        if topic in present and _is_other_log(directory, image, topic, logs):
+        if topic in present and _is_other_log(directory, image, topic, logs, here[topic]):
             is_older = _has_messages(image, topic) or is_behind
             if logs.is_later(topic) or not is_older:
                 logs.keep(topic)
-                _keep_apart(restoration, image, topic)
+                _keep_apart(restoration, image, topic, stored[topic])
                 continue
-            _set_aside_log(restoration, topic, is_deleted=logs.is_deleted_in_store(topic))
+            _set_aside_log(restoration, topic, here[topic], is_deleted=logs.is_deleted_in_store(topic))
             present.remove(topic)
         if topic in present:
             channels = known.get(topic, set()) if is_last and known is not None else None
-            one = _CatchUp(restoration, image, topic, is_copy=is_copy, is_store_right=is_store_right)
+            files = _TopicFiles(_logs_of(here[topic]), stored[topic])
+            one = _CatchUp(restoration, image, topic, files, is_copy=is_copy, is_store_right=is_store_right)
             one.run(channels, logs.common_end(topic))
             logs.take(topic)
         elif not is_last or known is None or topic in known or _has_messages(image, topic):
             restoration.log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
-            _write_journals(restoration, image, topic)
-            restoration.fetch(restoration.needed(image, topic))
+            _write_journals(restoration, image, stored[topic])
+            restoration.fetch(restoration.needed(image, topic, stored[topic]))
             logs.take(topic)
     only_here = (present | set(known or ())) - set(image.topics)
     for topic in only_here:
         if is_behind and logs.is_deleted_in_store(topic):
-            _delete(restoration, topic)
+            _delete(restoration, topic, here[topic])
             logs.forget(topic)
         logs.keep(topic)
     logs.save()
@@ -418,38 +443,72 @@ def _topics_of(directory: Path) -> dict[str, set[str]] | None:
         return None
 
 
-def _lacks_messages(directory: Path, image: StoreImage, topic: str, logs: LogsHere) -> bool:
-    """True if a data path has the end of a log no more, which nsqd had written before the store got it."""
+def _lacks_messages(
+    directory: Path, image: StoreImage, topic: str, logs: LogsHere, names: Iterable[str]
+) -> bool:
+    """True if a data path has the end of a log no more, which nsqd had written before the store got it.
+
+    names  of the topic's files in the data path
+    """
     if logs.was_deleted(topic) or not _has_messages(image, topic):
         return False
     if logs.is_other(topic):
         return not logs.is_later(topic)
-    local = _logs_of(directory, topic)
+    local = _logs_of(names)
     last = image.log_files(topic)[-1]
     if not local or last.name > local[-1]:
         return True
     # A compaction makes other files smaller.
-    return last.name == local[-1] and (directory / last.name).stat().st_size < last.size_bytes
+    return last.name == local[-1] and _ends_early(directory / last.name, last)
 
 
-def _logs_of(directory: Path, topic: str) -> list[str]:
-    """Return the log files of a topic in a data path, in the order of their messages."""
-    logs = [name for name in os.listdir(directory) if parse_log_file_name(name) is not None]
-    return sorted(name for name in logs if topic_of(name) == topic)
+def _ends_early(path: Path, source: LogSource) -> bool:
+    """True if the records of a local log file end before those that the store has. Space may be preallocated behind them."""
+    if path.stat().st_size < source.size_bytes:
+        return True
+    if _salt_of(path) != source.salt or _has_last_bytes(path, source):
+        return False
+    damaged = damage_in(path, source.salt, source.size_bytes)
+    return bool(damaged) and damaged[-1][1] == source.size_bytes
 
 
-def _is_other_log(directory: Path, image: StoreImage, topic: str, logs: LogsHere) -> bool:
+def _has_last_bytes(path: Path, source: LogSource) -> bool:
+    """True if the store has the last record in a round, and the local file has its end: a cheap answer to most questions."""
+    end = source.tail.chunks.last(_END_BYTES) if source.tail is not None else b""
+    with open(path, "rb", opener=open_file) as file:
+        file.seek(source.size_bytes - len(end))
+        return bool(end) and file.read(len(end)) == end
+
+
+def _files_in(directory: Path) -> defaultdict[str, list[str]]:
+    """Return the names of the log files and journals in a data path by topic."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name in os.listdir(directory):
+        topic = topic_of(name)
+        if topic is not None:
+            found[topic].append(name)
+    return found
+
+
+def _logs_of(names: Iterable[str]) -> list[str]:
+    """Return the log files among the files of a topic, in the order of their messages."""
+    return sorted(name for name in names if parse_log_file_name(name) is not None)
+
+
+def _is_other_log(
+    directory: Path, image: StoreImage, topic: str, logs: LogsHere, names: Iterable[str]
+) -> bool:
     """True if the log in a data path is not the store's: its epochs are others, and its files are, too."""
     if not logs.is_other(topic):
         return False
-    here = {name: _salt_of(directory / name) for name in _logs_of(directory, topic)}
+    here = {name: _salt_of(directory / name) for name in _logs_of(names)}
     return not any(here.get(source.name) == source.salt for source in image.log_files(topic))
 
 
-def _keep_apart(restoration: Restoration, image: StoreImage, topic: str) -> None:
+def _keep_apart(restoration: Restoration, image: StoreImage, topic: str, journals: set[str]) -> None:
     """Keep the end of the store's log of a topic apart, since the one that is here was made later."""
     if _has_messages(image, topic):
-        kept = [restoration.write_apart(source) for source in restoration.needed(image, topic)]
+        kept = [restoration.write_apart(source) for source in restoration.needed(image, topic, journals)]
         restoration.log.error(
             "STORE: topic %s was made again here after the one in the store: nsqd serves the one that is here; the end of "
             "the store's is kept in %s",
@@ -459,11 +518,11 @@ def _keep_apart(restoration: Restoration, image: StoreImage, topic: str) -> None
     image.files.pop(topic, None)
 
 
-def _set_aside_log(restoration: Restoration, topic: str, *, is_deleted: bool) -> None:
+def _set_aside_log(restoration: Restoration, topic: str, names: Iterable[str], *, is_deleted: bool) -> None:
     """Move the files of a topic here aside, since its log in the store was made later."""
     directory = restoration.directory
     forget_clean_stop(directory)  # it names the end of the log that was here
-    kept = _move_aside(directory, [name for name in os.listdir(directory) if topic_of(name) == topic])
+    kept = _move_aside(directory, names)
     reason = "was deleted before" if is_deleted else "is another one, without a record of its deletion"
     report = restoration.log.warning if is_deleted else restoration.log.error
     report(
@@ -475,10 +534,10 @@ def _set_aside_log(restoration: Restoration, topic: str, *, is_deleted: bool) ->
     )
 
 
-def _delete(restoration: Restoration, topic: str) -> None:
+def _delete(restoration: Restoration, topic: str, names: Iterable[str]) -> None:
     """Let the start delete a topic, since the store has its deletion, and this data path not yet; keep its files aside."""
     directory = restoration.directory
-    kept = _move_aside(directory, [name for name in os.listdir(directory) if topic_of(name) == topic])
+    kept = _move_aside(directory, names)
     replace_file(directory / journal_name(topic), encode_position(SavedPosition(is_deleted=True)))
     restoration.log.warning(
         "STORE: topic %s was deleted after what is here: it is deleted here, too, and its files are kept in %s",
@@ -525,14 +584,24 @@ def _has_messages(image: StoreImage, topic: str) -> bool:
 
 
 def _write_journals(
-    restoration: Restoration, image: StoreImage, topic: str, channels: Container[str] | None = None
+    restoration: Restoration,
+    image: StoreImage,
+    journals: Iterable[str],
+    channels: Container[str] | None = None,
 ) -> None:
-    """Write the journals of a topic that are missing; with `channels`, only those of these channels."""
-    for name in _journals_of(image, topic):
+    """Write those of the journals that are missing; with `channels`, only those of these channels."""
+    for name in journals:
         channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")[2]
         is_needed = channels is None or channel in channels
         if is_needed and not (restoration.directory / name).exists():
             restoration.write_small(name, image.small[name])
+
+
+class _TopicFiles(NamedTuple):
+    """Names of the files of one topic: the logs in the data path, in order, and the journals in the store."""
+
+    local: list[str]
+    journals: set[str]
 
 
 class _CatchUp:
@@ -543,7 +612,14 @@ class _CatchUp:
     """
 
     def __init__(
-        self, restoration: Restoration, image: StoreImage, topic: str, *, is_copy: bool, is_store_right: bool
+        self,
+        restoration: Restoration,
+        image: StoreImage,
+        topic: str,
+        files: _TopicFiles,
+        *,
+        is_copy: bool,
+        is_store_right: bool,
     ) -> None:
         self._restoration = restoration
         self._directory = restoration.directory
@@ -551,7 +627,8 @@ class _CatchUp:
         self._topic = topic
         self._is_copy = is_copy
         self._is_store_right = is_store_right
-        self._local = _logs_of(self._directory, topic)
+        self._local = files.local
+        self._journals = files.journals
         self._is_behind = False
 
     def run(self, channels: Container[str] | None, common_end: int | None) -> None:
@@ -563,7 +640,7 @@ class _CatchUp:
         sources = self._image.log_files(self._topic)
         if common_end is not None:
             self._set_aside_from(common_end, sources)
-        _write_journals(self._restoration, self._image, self._topic, channels)
+        _write_journals(self._restoration, self._image, self._journals, channels)
         if channels is None:
             self._set_aside_other_end(sources)
         for source in sources:
@@ -572,7 +649,7 @@ class _CatchUp:
         last = self._local[-1] if self._local else ""
         lost = [
             source
-            for source in self._restoration.needed(self._image, self._topic)
+            for source in self._restoration.needed(self._image, self._topic, self._journals)
             if source.name not in self._local and self._is_lost(source, last)
         ]
         if lost:
@@ -587,7 +664,7 @@ class _CatchUp:
 
     def _replace_journals(self) -> None:
         """Write the positions that the store has, which are newer too. They are of messages that are here now."""
-        for name in _journals_of(self._image, self._topic):
+        for name in self._journals:
             self._restoration.write_small(name, self._image.small[name])
 
     def _is_lost(self, source: LogSource, last: str) -> bool:

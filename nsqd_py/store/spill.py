@@ -79,6 +79,17 @@ class Chunks:
             for offset in range(start, end, _PIECE_BYTES):
                 yield self._spill.read(offset, min(_PIECE_BYTES, end - offset))
 
+    def last(self, most_bytes: int) -> bytes:
+        """Return the end of the last piece."""
+        if not self._parts:
+            return b""
+        part = self._parts[-1]
+        if isinstance(part, bytes):
+            return part[-most_bytes:]
+        assert self._spill is not None
+        start = max(part[0], part[1] - most_bytes)
+        return self._spill.read(start, part[1] - start)
+
     def append(self, data: bytes) -> None:
         """Add bytes behind the others."""
         start = self._spill.add(data) if self._spill is not None else None

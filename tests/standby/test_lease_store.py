@@ -214,6 +214,37 @@ def test_a_promotion_by_hand_takes_what_only_the_store_has(urls, tmp_path, proce
     assert statistics(standby)["epoch"] == 2
 
 
+def test_messages_that_the_store_never_got_do_not_hide_those_of_the_next_primary(make_pair, urls, processes):
+    """Both have written under the same numbers, and the one whose publishers had no OK has the later file.
+
+    The lease is a new one: the note of the old one would let this nsqd wait for the other one.
+    """
+    first, second = start_pair(make_pair("--store-acks=1"))
+    alone = NsqdProcess(first.data_path, "--max-bytes-per-file=20000")
+    processes.append(alone)
+    first.create("t", "c")
+    common = [b"common %02d" % number + bytes(900) for number in range(30)]
+    first.publish("t", common, batch=10)
+    wait_until_it_has_all(first)
+    wait_until_stored(first)
+    first.kill()
+    alone.start()  # as if the store had refused all that comes now
+    alone.publish("t", [b"lost %02d" % number + bytes(900) for number in range(60)], batch=10)
+    alone.kill()
+    wait_until_it_serves(second)
+    acknowledged = [b"acknowledged %02d" % number + bytes(900) for number in range(30)]
+    second.publish("t", acknowledged, batch=10)
+    wait_until_stored(second)
+    second.kill()
+
+    (again,) = make_pair("--store-acks=1", names="a", lease=f"{urls[1]}-new")
+    again.start()
+    wait_until_it_serves(again)
+    consumed = consume_all(again, "t", "c")
+    assert set(common + acknowledged) <= set(consumed)
+    assert list(again.data_path.glob("store-alone-*/t.*.log"))
+
+
 @pytest.mark.parametrize("names", ["cd", "c"])
 def test_a_store_with_other_messages_is_not_taken_over(make_pair, tmp_path, names):
     """By another pair, which has messages, or by one nsqd that has none."""

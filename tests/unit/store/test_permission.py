@@ -35,14 +35,14 @@ def test_the_first_takeover_keeps_the_ends_of_logs_in_a_file(
         TopicsListed(),
         Write(LOG, 0, FileHeader(7, 0, 0).encode()),
     )
-    owner.append(b"".join(map(rounds.piece_frame, pieces)), is_mark=True)
+    owner.append(b"".join(rounds.piece_frame(piece) for piece in pieces), is_mark=True)
     (tmp_path / "standby" / EPOCHS_FILE).write_bytes(encode_epoch_file(0, {"t": epochs}))
 
     monkeypatch.setattr(spill, "_MOST_IN_MEMORY", 0)
     permission = Permission(
         objects, Claims(tmp_path / "standby"), f"file://{tmp_path}/store", False, True, Log(level=FATAL)
     )
-    with mock.patch.object(spill.tempfile, "TemporaryFile", wraps=tempfile.TemporaryFile) as made:
+    with mock.patch.object(tempfile, "TemporaryFile", wraps=tempfile.TemporaryFile) as made:
         permission.check(read_head(objects))
     made.assert_called_once_with(dir=tmp_path / "standby", buffering=0)
     assert permission.is_other

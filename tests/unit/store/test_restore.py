@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from nsqd_py.broker.state_files import STOP_FILE, read_epochs
+from nsqd_py.broker.state_files import METADATA_FILE, STOP_FILE, read_epochs
 from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, Epochs, encode_epoch_file
 from nsqd_py.diskqueue.records import FileHeader, encode_record
@@ -16,10 +19,12 @@ from nsqd_py.protocol.batch import Batch
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.store.image import StoreImage
 from nsqd_py.store.restore import Restoration, catch_up
+from nsqd_py.store.rounds import BASE, MARK
 from tests.unit.fakes import sized
-from tests.unit.store.test_image import BASE, MARK, Store
+from tests.unit.store.test_image import Store
 
 CURSOR = "t:c.cursor"
+OTHER_CURSOR = "t:d.cursor"
 COMMON = (Epoch(1, 0),)
 # The other nsqd was promoted when it had 97 messages.
 OF_STORE = (*COMMON, Epoch(3, 97))
@@ -59,6 +64,13 @@ class DataPath:
         (self.directory / CURSOR).write_bytes(b"position here")
         (self.directory / STOP_FILE).write_bytes(b"the end of the logs here")
 
+    def knows(self, *channels: str) -> None:
+        """Let its `nsqd.dat` name these channels."""
+        names = [{"name": channel} for channel in channels]
+        (self.directory / METADATA_FILE).write_text(
+            json.dumps({"topics": [{"name": "t", "channels": names}]})
+        )
+
     def catch_up(self, logs: dict[int, bytes], epochs: Epochs = OF_STORE, *, is_copy: bool = True) -> None:
         """Catch up with a store that has these log files."""
         restoration = Restoration(self.directory, self.objects, lambda: None, Log(level=FATAL))
@@ -80,12 +92,15 @@ def image_of(logs: dict[int, bytes], epochs: Epochs) -> StoreImage:
     """The state of a store that has these files in rounds."""
     store = Store()
     store.add(
-        TopicListing("t", epochs, 0, {name_of(first_seq): 0 for first_seq in logs}, [CURSOR]),
+        TopicListing("t", epochs, 0, {name_of(first_seq): 0 for first_seq in logs}, [CURSOR, OTHER_CURSOR]),
         TopicsListed(),
         *(Write(name_of(first_seq), 0, content) for first_seq, content in logs.items()),
         Begin(CURSOR),
         Part(CURSOR, 0, b"position of the store"),
         Commit(CURSOR),
+        Begin(OTHER_CURSOR),
+        Part(OTHER_CURSOR, 0, b"position of the other channel"),
+        Commit(OTHER_CURSOR),
         flags=BASE | MARK,
     )
     return store.image
@@ -187,3 +202,48 @@ def test_a_file_that_was_compacted_here_stays(path: DataPath) -> None:
     path.catch_up({0: COMMON_FILE, 97: last})
     assert path.logs() == {0: sparse, 97: last}
     assert path.aside() == {}
+
+
+PREALLOCATED = {"zeros": bytes(100_000), "of a used file": log_bytes(3, 500, 0xD)}
+
+
+@pytest.mark.parametrize("behind", PREALLOCATED.values(), ids=PREALLOCATED)
+def test_a_channel_comes_back_to_an_old_disk_whose_file_has_space_behind_its_end(
+    path: DataPath, behind: bytes
+) -> None:
+    """The channel was created after the snapshot, which has the last file in full size."""
+    full = log_bytes(0, 97, 1)
+    path.has({0: log_bytes(0, 90, 1) + behind})
+    path.knows("c")
+    path.catch_up({0: full}, COMMON, is_copy=False)
+    assert (path.directory / OTHER_CURSOR).read_bytes() == b"position of the other channel"
+    assert path.logs()[0].startswith(full)
+
+
+@pytest.mark.parametrize("behind", PREALLOCATED.values(), ids=PREALLOCATED)
+def test_a_channel_that_was_deleted_stays_deleted_where_nothing_is_missing(
+    path: DataPath, behind: bytes
+) -> None:
+    path.has({0: log_bytes(0, 98, 1) + behind})
+    path.knows("c")
+    path.catch_up({0: log_bytes(0, 97, 1)}, COMMON, is_copy=False)
+    assert not (path.directory / OTHER_CURSOR).exists()
+
+
+def test_a_start_lists_the_data_path_once(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time would grow with the square of the number of topics."""
+    topics = [f"topic{number}" for number in range(20)]
+    store = Store()
+    store.add(
+        *(TopicListing(topic, COMMON, 0, {log_file_name(topic, 0): 0}, []) for topic in topics),
+        TopicsListed(),
+        *(Write(log_file_name(topic, 0), 0, COMMON_FILE) for topic in topics),
+        flags=BASE | MARK,
+    )
+    for topic in topics:
+        (path.directory / log_file_name(topic, 0)).write_bytes(COMMON_FILE)
+    listdir = mock.Mock(wraps=os.listdir)
+    monkeypatch.setattr(os, "listdir", listdir)
+    restoration = Restoration(path.directory, path.objects, lambda: None, Log(level=FATAL))
+    catch_up(restoration, store.image, is_last=True)
+    listdir.assert_called_once_with(path.directory)
