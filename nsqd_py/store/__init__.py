@@ -14,9 +14,6 @@ part       the store as a part of nsqd: its start, the publishers that wait, wha
 uploading  the room that puts bases, rounds and log files into the store
 files      the log files that are in the store, and those that must go up
 history    nsqd's logs go on in the store where its disk ends
-reading    reads the state of a store at one moment
-permission  may this nsqd claim a store?
-lineage    whose messages a store has, by the epochs of logs
 restore    writes what the store has into a data path
 logs_here  which logs a data path has, by their epochs, next to those of the store
 checking   checks the objects of a store, for the scrub and --check-data

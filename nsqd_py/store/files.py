@@ -293,6 +293,10 @@ class StoredFiles:
         for log in self._logs.values():
             yield from log.files.values()
 
+    def __contains__(self, file: StoredFile) -> bool:
+        log = self._logs.get(file.topic)
+        return log is not None and log.files.get(file.first_seq) == file
+
     def __len__(self) -> int:
         return sum(len(log.files) for log in self._logs.values())
 
@@ -463,6 +467,17 @@ class StoredFiles:
             newer_bytes += file.size_bytes
             if is_free and not is_retained and _may_go(topic, file):
                 yield file
+
+    def stored_ends(self, topic: Topic) -> list[tuple[LogFile, int]]:
+        """Return the files of a log of nsqd, and how many bytes of each are in stored files."""
+        log = topic.log
+        if log is None:
+            return []
+        mine = self._of_log(topic.name, log)
+        if mine is None:
+            return [(file, 0) for file in log.files]
+        sealed = mine.sealed()
+        return [(file, mine.end_of(file, sealed)) for file in in_slices(log.files)]
 
     # ---- nsqd's own log, beyond its disk
 

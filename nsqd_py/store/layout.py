@@ -34,6 +34,9 @@ _ROUND_NAME = re.compile(rf"{ROUNDS}/(?P<number>[0-9a-f]{{16}})")
 _FILE_EPOCH = re.compile(r"-(?P<epoch>\d+)\.log$")
 _CHECKSUM = "crc32c"
 _CHECKSUM_BEGINS = b',\n "%b": ' % _CHECKSUM.encode()
+# How a head ends that has a checksum.
+_END = _CHECKSUM_BEGINS + b'"%08x"\n}\n'
+_END_BYTES = len(_END % 0)
 _WRONG = "its checksum is wrong"
 _WRITER = re.compile(rf"[0-9a-f]{{{2 * WRITER_BYTES}}}")
 
@@ -106,13 +109,12 @@ class Head:
     @classmethod
     def corrected(cls, data: bytes) -> Head | None:
         """Return the head in damaged content of which one bit has flipped; None if more is wrong."""
-        end = data.rfind(_CHECKSUM_BEGINS)
-        if end < 0:
-            return None
-        content, last = data[:end], data[end:]
-        right = b'%b"%08x"\n}\n' % (_CHECKSUM_BEGINS, extend(0, content))
+        content, last = data[:-_END_BYTES], data[-_END_BYTES:]
+        right = _END % extend(0, content)
         found: bytes | None = content
         if not differs_by_a_bit(last, right):
+            if not last.startswith(_CHECKSUM_BEGINS):
+                return None
             try:
                 found = corrected(content, int(last.removeprefix(_CHECKSUM_BEGINS)[1:9], 16))
             except ValueError:

@@ -140,6 +140,7 @@ class StoreAddition(Addition):
         if stream is None or scrub is None:
             return {}
         mended = stream.mended_count
+        local = stream.local_damage
         met = self._met_by_readers(scrub)
         lag = stream.lag()
         requests = self._objects.requests
@@ -169,9 +170,9 @@ class StoreAddition(Addition):
             "requests": requests.by_kind(),
             "requests_today": requests.today(self._broker.services.wall_clock()),
             "errors": requests.errors,
-            "damaged_objects": self.damaged_objects + len(met) + mended + scrub.damaged,
+            "damaged_objects": self.damaged_objects + len(met) + mended + scrub.damaged + bool(local),
             "repaired_objects": mended + scrub.repaired,
-            "damage": self._damage or scrub.damage or next(iter(met), ""),
+            "damage": self._damage or local or scrub.damage or next(iter(met), ""),
             "scrub": scrub.statistics(),
             "away_ms": away_ms,
             "error": error,
@@ -259,6 +260,7 @@ class StorePart(Part):
         permission = Permission(objects, claims, options.store, is_restored, may_be_copy, self._log)
 
         def check(head: Head | None) -> None:
+            on_progress()  # a request may have taken so long that the lease is another nsqd's, and this head too
             permission.check(head)
             self._is_other_node |= permission.is_other  # a claim that is repeated finds its own head
             if is_restored and head is not None:

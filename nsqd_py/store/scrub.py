@@ -40,7 +40,10 @@ class ScrubbedStream(Protocol):
         """The number of the last object that is stored; 0 before the first one."""
 
     def files_now(self) -> list[StoredFile]:
-        """Return the log files of the store."""
+        """Return the log files of the store. With many files it takes ms, so a pass asks once."""
+
+    def has_file(self, file: StoredFile) -> bool:
+        """True if a log file is still one of the store."""
 
     def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
         """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
@@ -199,7 +202,7 @@ class StoreScrub:
         self._pause()
         if damage:
             damage = self._damage_of_file(file)
-        if not self._is_known(file):
+        if not self._stream.has_file(file):
             return
         if damage:
             self._repair_file(file, damage)
@@ -214,9 +217,6 @@ class StoreScrub:
             if damage is not None:
                 return damage
             self._pause()
-
-    def _is_known(self, file: StoredFile) -> bool:
-        return file in self._stream.files_now()
 
     def _repair_file(self, file: StoredFile, damage: str) -> None:
         """Put a file again from the local one, under the epoch of this writer."""
@@ -241,7 +241,7 @@ class StoreScrub:
             self._note(file.name, damage, f"it cannot be repaired now: {local.path.name} has other bytes")
             return
         self._note(file.name, damage, f"it is put again from {local.path.name}")
-        if self._is_known(file):
+        if self._stream.has_file(file):
             self._stream.replace_file(file, again)
         self._mark_repaired(file.name)
 
@@ -268,6 +268,8 @@ class StoreScrub:
 
     def _forget(self) -> None:
         """Count what the store does not need any more as repaired: a base has replaced it, or it was released."""
+        if not self._unrepaired:
+            return
         base = self._owner.head.base
         needed = {file.name for file in self._stream.files_now()}
         for name in list(self._unrepaired):

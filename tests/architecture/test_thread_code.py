@@ -146,6 +146,9 @@ WORK: dict[Place, Work] = {
         "Feed._is_damaged",
         "lambda: damaged.extend(damage_in(file.path, file.salt, file.end_offset))",
     ): Work(("nsqd_py.diskqueue.files:LogFile.path",)),
+    Place("nsqd_py.store.uploading.local_damage", "LocalDamage._in_file", "_find"): Work(
+        ("nsqd_py.diskqueue.files:LogFile.path",)
+    ),
     Place("nsqd_py.store.uploading.calls", "StoreCalls.call", "work"): Work(
         ("nsqd_py.store:Owner", "nsqd_py.store:Requests", "nsqd_py.diskqueue.files:LogFile.path", *OBJECTS)
     ),

@@ -274,6 +274,37 @@ def test_a_base_after_an_error_is_there_as_a_whole(seed: int) -> None:
     run_in_new_directory(run_with_broken_rounds, seed, 10)
 
 
+def test_a_bit_that_flips_on_the_disk_does_not_replace_what_rounds_have(tmp_path: Path) -> None:
+    """A base would take it from the disk: bases wait, until a restart gets the right bytes from the rounds."""
+    chance = random.Random(7)
+    (tmp_path / "primary").mkdir()
+    objects = open_objects("memory://")
+    life = Uploaded(tmp_path / "primary", objects, chance, store_interval_ns=0)
+    life.create()
+    for number in range(5):
+        life.publish(b"message %d" % number)
+    life.catch_up()
+    before = remaining(
+        restored(objects, image_until(objects, life.owner.next_number - 1), tmp_path / "before")
+    )
+    (path,) = (tmp_path / "primary").glob("*.log")
+    data = bytearray(path.read_bytes())
+    at = data.index(b"message 4")
+    data[at] ^= 1
+    path.write_bytes(data)
+    base = life.owner.head.base
+    life.stream.begin_base()
+    wait_for(lambda: bool(life.stream.local_damage))
+    assert f"{path.name} is damaged" in life.stream.local_damage
+    life.publish(b"later")
+    life.catch_up()
+    assert life.owner.head.base == base
+    after = remaining(restored(objects, image_until(objects, life.owner.next_number - 1), tmp_path / "after"))
+    for name, messages in before.items():
+        assert after[name] == sorted([*messages, b"later"])
+    life.stop_stream()
+
+
 # ---- an nsqd that writes nothing
 
 

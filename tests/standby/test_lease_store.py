@@ -1,6 +1,6 @@
 """Two nsqds that share a lease and a store: the next primary takes what only the store has, before it serves.
 
-`python -m tests.standby.lease_failovers --store-acks` destroys many primaries under load.
+`python -m tests.standby.lease_failovers --lease=s3 --store-acks=1` has many failovers of such a pair under load.
 """
 
 from __future__ import annotations

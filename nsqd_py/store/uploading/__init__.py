@@ -6,6 +6,7 @@ lag        how far the store is behind a feed
 frames     the frames of a round
 writing    frames as objects, and when the next base is due
 log_files  log files on their way into the store, and out of it
+local_damage  damage on the disk, because of which bases wait
 calls      requests that are repeated until the store answers
 
 A round is one object, or several if it is large; the last of them has the mark. Rounds are put one after the other, at

@@ -8,6 +8,7 @@ base before it has named.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from time import monotonic
 from typing import Any, NamedTuple
 
 import gevent
@@ -21,7 +22,9 @@ from nsqd_py.store.layout import StoredFile
 from nsqd_py.store.ownership import Owner
 from nsqd_py.store.rounds import files_frame
 from nsqd_py.store.uploading.calls import StoreCalls
+from nsqd_py.store.uploading.local_damage import LocalDamage
 
+_LOOK_AGAIN_S = 60.0  # at damage
 _LISTED_AT_ONCE = 200  # files in a frame: 0.5 ms of processor
 
 
@@ -40,7 +43,8 @@ class FileChanges(NamedTuple):
 class FileUploads:
     """Puts log files into the store in a greenlet, while rounds go on.
 
-    files  the log files of the store, as its rounds say
+    files   the log files of the store, as its rounds say
+    damage  on the disk, because of which bases wait
     """
 
     def __init__(
@@ -51,11 +55,13 @@ class FileUploads:
         self._owner = owner
         self._calls = calls
         self.files = files
+        self.damage = LocalDamage(broker, files)
         self._next = FileChanges([], [])  # what the next round says
         self._removing: list[StoredFile] = []  # that the round removes which is being put
         self._prepared: list[tuple[Upload, StoredFile]] = []  # that the next base names
         self._unused: list[StoredFile] = []  # that no round names, and that can be deleted
         self._is_preparing = False
+        self._look_again_s = 0.0  # when damage was found
         self._greenlet: Any = None
 
     # ---- its greenlet
@@ -65,6 +71,11 @@ class FileUploads:
         """True if no file is being put."""
         return self._greenlet is None or self._greenlet.ready()
 
+    @property
+    def is_base_ready(self) -> bool:
+        """True if the log files for a base are put, and the disk has nothing damaged that the base would take."""
+        return self.is_ready and not self.damage.found
+
     def start(self) -> None:
         """Begin to put the files that have become complete, unless it is under way."""
         if self.is_ready:
@@ -72,10 +83,12 @@ class FileUploads:
 
     def prepare_base(self) -> None:
         """Begin to put the files for the next base, unless that was done before."""
+        if self.damage.found and monotonic() >= self._look_again_s:
+            self._is_preparing = False
         if not self._is_preparing:
             self.join()
             self._is_preparing = True
-            self._greenlet = gevent.spawn(self._try_to_put_files, is_base=True)
+            self._greenlet = gevent.spawn(self._prepare_base)
 
     def join(self) -> None:
         """Wait until no file is being put."""
@@ -88,6 +101,15 @@ class FileUploads:
             self._greenlet.kill(block=False)
 
     # ---- putting
+
+    def _prepare_base(self) -> None:
+        try:
+            self.damage.look()
+        except OSError as error:
+            self._broker.log.error("STORE: cannot check a log file - %s", error)
+        self._look_again_s = monotonic() + _LOOK_AGAIN_S
+        if not self.damage.found:
+            self._try_to_put_files(is_base=True)
 
     def _try_to_put_files(self, *, is_base: bool) -> None:
         try:
@@ -109,6 +131,8 @@ class FileUploads:
     def _put(self, upload: Upload, *, is_base: bool) -> None:
         found: list[StoredFile] = []
         try:
+            if not is_base and self.damage.is_in(upload.file):  # rounds have the right bytes
+                return
             self._calls.call(self._put_file, upload, found)
         except FileNotFoundError:  # it was dropped in the meantime
             return
@@ -165,15 +189,35 @@ class FileUploads:
         return bool(self._next.added)
 
     def take_changes(self) -> FileChanges:
-        """Return what a round says that begins now. Call `delete_removed` when it is stored."""
+        """Return what a round says that begins now. Call `delete_removed` when it is stored.
+
+        A round removes first, and then adds: so it must not have one file in both lists.
+        """
         changes = self._next
+        if changes.added and changes.removed:
+            changes = self._without_both(changes)
         self._next = FileChanges([], [])
         self._removing += changes.removed
         return changes
 
+    def _without_both(self, changes: FileChanges) -> FileChanges:
+        """Return the changes without those that cancel each other: a file that is there now is added, and others removed."""
+        added = {file.name for file in changes.added}
+        removed = {file.name for file in changes.removed}
+        here = {file.name for file in [*changes.added, *changes.removed] if file in self.files}
+        gone = (added & removed) - here
+        returned = added & removed & here
+        self.files.unnamed -= gone
+        return FileChanges(
+            added=[file for file in changes.added if file.name not in gone],
+            removed=[file for file in changes.removed if file.name not in returned],
+        )
+
     def complete_base(self) -> int:
         """Put what a base needs that begins now. Return the size of the files that were put for it. Raises OSError."""
         self.join()
+        if not self.damage.is_known:
+            self.damage.look()
         self.forget_deleted_topics()
         size_bytes = self._use_prepared()
         self._put_files(is_base=True)  # what has come since
@@ -205,9 +249,13 @@ class FileUploads:
             yield files_frame(files[start:end])
 
     def are_named(self, files: Iterable[StoredFile]) -> None:
-        """Let nsqd drop its own files, since a round that counts has named those of the store."""
+        """Let nsqd drop its own files, since a round that counts has named those of the store.
+
+        The next round names those that have come while this one was put.
+        """
         unnamed = self.files.unnamed
-        new = [file for file in files if file.name in unnamed]
+        named = unnamed.difference(file.name for file in self._next.added)
+        new = [file for file in files if file.name in named]
         for file in new:
             unnamed.discard(file.name)
             topic = self._broker.topics.get(file.topic)

@@ -92,6 +92,11 @@ class StoreStream:
         self._timer.publishers_wait()
 
     @property
+    def local_damage(self) -> str:
+        """What is damaged on the disk, because of which bases wait: a sentence; "" if nothing is."""
+        return self._uploads.damage.text
+
+    @property
     def mended_count(self) -> int:
         """How many damaged heads were written again."""
         return self._calls.mended_count
@@ -127,6 +132,9 @@ class StoreStream:
 
     def files_now(self) -> list[StoredFile]:
         return list(self.files)
+
+    def has_file(self, file: StoredFile) -> bool:
+        return file in self.files
 
     def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
         """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
@@ -180,9 +188,12 @@ class StoreStream:
         """Return when a round must begin. Blocks this greenlet."""
         with self._timer.idling():
             while True:
-                if self._is_base_ready(feed):  # a base follows a burst also if nothing comes after it
+                if self._is_due_base_ready():  # a base follows a burst also if nothing comes after it
                     return
-                self._look_at_files(feed)
+                if self._timer.is_tick():
+                    if self._is_base_ready(feed):
+                        return
+                    self._look_at_files(feed)
                 if self._is_look_wanted:
                     self._look()
                 last_round_s = self.writer.last_round_s
@@ -205,22 +216,26 @@ class StoreStream:
         return monotonic() - max(self.writer.last_round_s, self._looked_s) >= _LOOK_S
 
     def _look_at_files(self, feed: Feed) -> None:
-        """Each second, note which files are gone, and put those that are sealed."""
-        if self._timer.is_tick():
-            feed.note_gone_files()
-            self._uploads.start()
+        """Note which files are gone, and put those that are sealed."""
+        feed.note_gone_files()
+        self._uploads.start()
 
     # ---- bases
 
     def _is_base_ready(self, feed: Feed) -> bool:
+        """True if a base must begin now. It asks each topic that has changed, so not at each publish."""
+        if is_far_behind(feed.unread().size_bytes):
+            self._uploads.prepare_base()
+            self._uploads.join()
+            return self._uploads.is_base_ready
+        return self._is_due_base_ready()
+
+    def _is_due_base_ready(self) -> bool:
         """True if a base is due, and a greenlet has put the log files for it. Rounds go on in the meantime."""
-        is_behind = is_far_behind(feed.unread().size_bytes)
-        if not is_behind and not self.writer.is_base_due():
+        if not self.writer.is_base_due():
             return False
         self._uploads.prepare_base()
-        if is_behind:
-            self._uploads.join()
-        return self._uploads.is_ready
+        return self._uploads.is_base_ready
 
     def _put_base(self) -> FollowedFeed:
         """Put the whole state, from the log files that are in the store. Return the feed that continues it.

@@ -1,0 +1,105 @@
+"""Damage on the disk in what only rounds of the store have: a base would take it for the right bytes.
+
+A base, and a log file as an object, are read from the disk; what comes before them in the store is then not needed any more. A
+bit that has flipped on the disk since the round was put must not replace it. So bases wait, and rounds go on: a restart gets the
+right bytes from the rounds.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Topic
+from nsqd_py.diskqueue.checking import damaged_ranges
+from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
+from nsqd_py.runtime.private_files import open_file
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.store.files import StoredFiles
+
+
+class DamagedBytes(NamedTuple):
+    """The bytes of a log file in which there is no valid record."""
+
+    name: str
+    salt: int
+    start: int
+    end: int
+
+
+class LocalDamage:
+    """Looks at what the next base would take from the disk.
+
+    found  damage that was not there at the first base: a start has compared the disk with the store
+    """
+
+    def __init__(self, broker: Broker, files: StoredFiles) -> None:
+        self._broker = broker
+        self._files = files
+        self._known: set[DamagedBytes] | None = None
+        self.found: list[DamagedBytes] = []
+
+    @property
+    def is_known(self) -> bool:
+        """False until the first look."""
+        return self._known is not None
+
+    @property
+    def text(self) -> str:
+        """A sentence about the damage; "" if there is none."""
+        if not self.found:
+            return ""
+        first = self.found[0]
+        return (
+            f"{first.name} is damaged on the disk in the bytes {first.start} to {first.end}, of which the store has the right "
+            "ones: no base is put until nsqd is restarted, which gets them back"
+        )
+
+    def look(self) -> None:
+        """Find the damage. Raises OSError. Blocks this greenlet."""
+        damaged: list[DamagedBytes] = []
+        for topic in list(self._broker.topics.values()):
+            damaged += self._in_topic(topic)
+        if self._known is None:
+            self._known = set(damaged)
+        before = self.text
+        self.found = [each for each in damaged if each not in self._known]
+        if self.text not in ("", before):
+            self._broker.log.error("STORE: %s", self.text)
+
+    def is_in(self, file: LogFile) -> bool:
+        """True if this file has new damage. Raises OSError. Blocks this greenlet."""
+        damaged = self._in_file(file, FILE_HEADER_BYTES)
+        return any(each not in (self._known or ()) for each in damaged)
+
+    def _in_topic(self, topic: Topic) -> list[DamagedBytes]:
+        found: list[DamagedBytes] = []
+        for file, stored_bytes in self._files.stored_ends(topic):
+            start = max(stored_bytes, FILE_HEADER_BYTES)
+            if start < file.end_offset:
+                found += self._in_file(file, start)
+        return found
+
+    def _in_file(self, file: LogFile, start: int) -> list[DamagedBytes]:
+        found: list[DamagedBytes] = []
+        try:
+            in_thread(self._broker.services.threadpool, _find, file, start, found)
+        except FileNotFoundError:  # it was dropped in the meantime
+            return []
+        return found
+
+
+def _find(file: LogFile, start: int, found: list[DamagedBytes]) -> None:
+    """Add the damage of a file from `start` on; runs in a thread."""
+    path = file.path
+    end = file.end_offset
+    descriptor = open_file(path, os.O_RDONLY)
+    try:
+        for low, high in damaged_ranges(
+            lambda offset, size: os.pread(descriptor, size, offset), file.salt, end, start
+        ):
+            found.append(DamagedBytes(path.name, file.salt, low, high))
+    finally:
+        os.close(descriptor)
