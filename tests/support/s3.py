@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
 def written_store() -> Iterator[str]:
     """A store of moto that can be written too; its endpoint. A process, since Delta holds Python's lock while it waits."""
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "tests.support.moto_server", "127.0.0.1", str(port)]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             wait_until(lambda: server.poll() is not None or is_listening(port), what="moto")

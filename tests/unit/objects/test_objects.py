@@ -16,7 +16,8 @@ from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, Sto
 from nsqd_py.objects.opening import open_objects, parse_store_url
 from tests.support.azurite import COMMAND, ENVIRONMENT, Azurite, azurite
 from tests.support.bucket_faults import FaultProxy, refused
-from tests.support.s3 import environment_of, make_bucket, written_store
+from tests.support.buckets import moto
+from tests.support.s3 import environment_of, make_bucket
 
 KINDS = (
     "file",
@@ -28,9 +29,9 @@ BIG = 11 * 1024 * 1024  # more than two parts
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with written_store() as endpoint:
-        yield endpoint
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server.endpoint
 
 
 @pytest.fixture
