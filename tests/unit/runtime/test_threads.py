@@ -15,6 +15,7 @@ from unittest.mock import Mock
 
 import gevent
 import pytest
+from gevent.event import Event
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.diskqueue.compaction import Unmovable
@@ -312,7 +313,7 @@ def test_a_wait_leaves_no_reference_cycle(*, is_left: bool) -> None:
 
     def wait_once() -> None:
         begun, may_end = threading.Event(), threading.Event()
-        ended: list[bool] = []
+        ended = Event()
 
         def check() -> None:
             if is_left and begun.is_set():
@@ -325,10 +326,10 @@ def test_a_wait_leaves_no_reference_cycle(*, is_left: bool) -> None:
         if not is_left:
             may_end.set()
         with suppress(TimeoutError):
-            in_thread_while(threads, check, work, lambda: ended.append(True))
-        assert is_left == (not ended)
+            in_thread_while(threads, check, work, ended.set)
+        assert is_left == (not ended.is_set())
         may_end.set()
-        wait_until(lambda: gevent.sleep(0.001) or ended)
+        assert ended.wait(40)  # each sleep of a loop would leave cycles
 
     def cycles(waits: int) -> int:
         gc.collect()
