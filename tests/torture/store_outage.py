@@ -51,7 +51,8 @@ DISK_BYTES = 2 * 10**9
 FLAGS = ("--store-interval=300ms", "--max-bytes-per-file=8000000", "--mem-queue-size=1000")
 # The second of a line that reports a problem, and what else it says.
 _PROBLEM = re.compile(r"^\[nsqd\] \S+ (\d\d:\d\d:\d\d)\S* (?:ERROR|WARNING): (.*)", re.MULTILINE)
-_OF_CLIENT = "E_PUB_FAILED"
+# Each refused publish has one or both of these, until nsqd finds that the disk is full.
+_OF_CLIENT = re.compile("E_PUB_FAILED|failed to write message to disk")
 _NUMBERS = re.compile(r"[0-9a-f]*\d[0-9a-f.]*")
 
 
@@ -220,7 +221,7 @@ class Machine:
     def note_log(self, before: str) -> None:
         """Count the problems in the log since `before`."""
         found = _PROBLEM.findall(self.nsqd.log_text()[len(before) :])
-        of_nsqd = Counter(second for second, text in found if _OF_CLIENT not in text)
+        of_nsqd = Counter(second for second, text in found if not _OF_CLIENT.search(text))
         self.figures.log_lines = of_nsqd.total()
         self.figures.most_lines = max(of_nsqd.values(), default=0)
         self.figures.client_lines = len(found) - self.figures.log_lines
