@@ -195,11 +195,18 @@ def forget_store(data_path: Path, found: str) -> None:
         claims.write_bytes(b"garbage")
 
 
+def knows_epoch(data_path: Path, topic: str) -> bool:
+    """True if a data path proves whose a topic is: the epoch is written soon after the first message, not before it."""
+    path = data_path / "nsqd.epochs"
+    return path.exists() and f'"{topic}"' in path.read_text()
+
+
 @pytest.mark.parametrize("found", ["missing", "damaged"])
 def test_a_data_path_that_has_forgotten_its_store_goes_on(machine, store, found):
     nsqd = machine("a", ACKS).start()
     nsqd.create("t", "c")
     nsqd.pub("t", b"1")
+    wait_until(lambda: knows_epoch(nsqd.data_path, "t"))
     nsqd.kill()
     forget_store(nsqd.data_path, found)
     nsqd.start()
