@@ -17,6 +17,7 @@ DISK_BYTES = 60_000_000
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts small disks")
+@pytest.mark.slow
 def test_nsqd_goes_on_while_its_store_is_away_and_its_disk_full(tmp_path, monkeypatch):
     with moto(tmp_path) as server:
         bucket = server.make_bucket()
