@@ -69,9 +69,10 @@ class LocalDamage:
         if self.text not in ("", before):
             self._broker.log.error("STORE: %s", self.text)
 
-    def is_in(self, file: LogFile) -> bool:
-        """True if this file has new damage. Raises OSError. Blocks this greenlet."""
-        damaged = self._in_file(file, FILE_HEADER_BYTES)
+    def is_in(self, topic: Topic, file: LogFile) -> bool:
+        """True if this file has new damage in what no stored file has. Raises OSError. Blocks this greenlet."""
+        stored_bytes = dict(self._files.stored_ends(topic)).get(file, 0)
+        damaged = self._in_file(file, max(stored_bytes, FILE_HEADER_BYTES))
         return any(each not in (self._known or ()) for each in damaged)
 
     def _in_topic(self, topic: Topic) -> list[DamagedBytes]:

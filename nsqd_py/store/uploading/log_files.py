@@ -131,7 +131,7 @@ class FileUploads:
     def _put(self, upload: Upload, *, is_base: bool) -> None:
         found: list[StoredFile] = []
         try:
-            if not is_base and self.damage.is_in(upload.file):  # rounds have the right bytes
+            if not is_base and self.damage.is_in(upload.topic, upload.file):  # rounds have the right bytes
                 return
             self._calls.call(self._put_file, upload, found)
         except FileNotFoundError:  # it was dropped in the meantime
