@@ -227,7 +227,8 @@ def test_check_data_names_a_damaged_head_and_the_next_start_writes_it(nsqd, stor
     running = nsqd()
     running.kill()
     data = (store / HEAD_NAME).read_bytes()
-    flip(store / HEAD_NAME, data.index(b"127.0.0.1"), mask=1)  # a writer's id might become none: another sentence
+    # Not in the writer's id, which might be none any more: that has another sentence.
+    flip(store / HEAD_NAME, data.index(b"127.0.0.1"), mask=1)
     assert checked(store, running).startswith("1")
     text = capsys.readouterr().out
     assert (
