@@ -138,7 +138,7 @@ def _stored_statistics(history: LogHistory) -> dict[str, Any]:
 def _file_statistics(file: LogFile, alive: list[Range]) -> dict[str, Any]:
     first = first_record(file)
     return {
-        "name": file.path.name,
+        "name": file.name,
         "first_seq": file.first_seq,
         "end_seq": file.end_seq,
         "first_timestamp": first.timestamp_ns if first is not None else None,

@@ -16,6 +16,7 @@ from gevent.event import Event
 from nsqd_py.broker.services import BrokerServices, Lookups, Topic
 from nsqd_py.errors import TooManyNewTopics
 from nsqd_py.net.addresses import host_of
+from nsqd_py.pqueues.alarms import Clock
 from nsqd_py.settings.durations import SECOND_NS
 
 POLL_S = 0.1
@@ -96,10 +97,13 @@ class Drain:
 
     # ---- its greenlet
 
-    def wait_until_over(self, report: Callable[[str], None], lookups: Callable[[], Lookups | None]) -> None:
+    def wait_until_over(self, report: Callable[[str], None], lookups: Callable[[], Lookups]) -> None:
         """Wait until a drain has begun and ended; `report` gets progress texts. Blocks this greenlet."""
         self._begun.wait()
-        self._leave_nsqlookupds(lookups())
+        lookups().wait_until_all_started(NEW_TOPICS_S)
+        lookups().close()
+        for topic in self._topics.values():
+            topic.start()
         polls = 0
         while not self.is_over(self._services.clock()):
             if polls % _POLLS_PER_STATUS == 0:
@@ -107,13 +111,6 @@ class Drain:
             polls += 1
             gevent.sleep(POLL_S)
         self._report_end()
-
-    def _leave_nsqlookupds(self, lookups: Lookups | None) -> None:
-        if lookups is not None:
-            lookups.wait_until_all_started(NEW_TOPICS_S)
-            lookups.close()
-        for topic in self._topics.values():
-            topic.start()
 
     def _report_end(self) -> None:
         self._has_ended = True
@@ -152,7 +149,7 @@ class CreationRate:
     Each topic costs memory and a file, and `--max-topics` is for all clients: one that uses it up stops the others.
     """
 
-    def __init__(self, most_per_s: int, clock: Callable[[], int]) -> None:
+    def __init__(self, most_per_s: int, clock: Clock) -> None:
         """`most_per_s` 0 means no limit; `clock` returns ns."""
         self._most_per_s = most_per_s
         self._clock = clock

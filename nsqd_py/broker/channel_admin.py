@@ -15,11 +15,12 @@ import orjson
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
+from nsqd_py.diskqueue.checking import ReadAt, read_by
 from nsqd_py.diskqueue.compaction import Unmovable, holes, walk
 from nsqd_py.diskqueue.files.log_file import LogFile, sync_directory
 from nsqd_py.diskqueue.history import HistoryFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.reading import ReadableFile, ReadAt, RecordWindow, read_by
+from nsqd_py.diskqueue.reading import ReadableFile, RecordWindow
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.pqueues.deferred import Run
 from nsqd_py.protocol.batch import Batch
@@ -243,7 +244,9 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
         skipped,
     )
     broker.channel_changed(topic, channel)
-    _bring_to_disk(channel, log, broker.services.threadpool)
+    if channel.journal is not None:
+        in_thread(broker.services.threadpool, channel.journal.sync)
+        in_thread(broker.services.threadpool, sync_directory, log.directory)
     return SeekResult(seq, _timestamp_ns(topic, log, seq), skipped)
 
 
@@ -265,12 +268,6 @@ def _timestamp_ns(topic: Topic, log: TopicLog, seq: int) -> int | None:
     return batch.timestamp_ns if batch is not None else None
 
 
-def _bring_to_disk(channel: Channel, log: TopicLog, threadpool: Any) -> None:
-    if channel.journal is not None:
-        in_thread(threadpool, channel.journal.sync)
-        in_thread(threadpool, sync_directory, log.directory)
-
-
 # ---- messages that were published with a delay and are not due
 
 
@@ -283,24 +280,20 @@ def _find_deferred(log: TopicLog, seq: int, now_ns: int, threadpool: Any) -> lis
     if log.latest_due_ns > now_ns:
         for file in list(log.files):
             if file.end_seq > seq and file in log.files:
-                in_thread(threadpool, _search(file, seq, now_ns, found))
+                window = file.duplicate(), file.offset_before(seq), file.end_offset
+                found += in_thread(threadpool, _deferred_in, *window, now_ns)
     return found
 
 
-def _search(file: LogFile, seq: int, now_ns: int, found: list[_Deferred]) -> Callable[[], None]:
-    """Return a function that adds such messages of one file to `found`; it runs in a thread, and raises OSError."""
-    descriptor = file.duplicate()
-    offset = file.offset_before(seq)
-    end_offset = file.end_offset
-
-    def run() -> None:
-        try:
-            for _, record in RecordWindow(read_by(descriptor), end_offset).headers(offset):
-                if record.due_ns > now_ns:
-                    found.append((record.first_seq, record.end_seq, record.due_ns))
-        except (Damaged, Incomplete):
-            pass  # messages behind the damage in this file are delivered at once
-        finally:
-            os.close(descriptor)
-
-    return run
+def _deferred_in(descriptor: int, offset: int, end_offset: int, now_ns: int) -> list[_Deferred]:
+    """Return such messages of one file, whose descriptor is closed then. Runs in a thread. Raises OSError."""
+    found = []
+    try:
+        for _, record in RecordWindow(read_by(descriptor), end_offset).headers(offset):
+            if record.due_ns > now_ns:
+                found.append((record.first_seq, record.end_seq, record.due_ns))
+    except (Damaged, Incomplete):
+        pass  # messages behind the damage in this file are delivered at once
+    finally:
+        os.close(descriptor)
+    return found

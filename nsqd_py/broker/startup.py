@@ -10,16 +10,16 @@ from heapq import merge
 from itertools import chain
 from pathlib import Path
 
-from nsqd_py.broker import state_files
+from nsqd_py.broker import metadata, state_files
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.files.log_file import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import Journal, SavedPosition, says_deleted
-from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, ranges_of, union
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, minus, ranges_of, union
 from nsqd_py.diskqueue.journals.waits import PackedWaits, grouped, parts, without
-from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, read_log
+from nsqd_py.diskqueue.recovery import TopicFiles, find_topic_files, read_log
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.pqueues.deferred import Wait
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
@@ -43,14 +43,15 @@ _LEFTOVERS = (
 
 
 def load(broker: Broker, directory: Path, *, is_same_boot: bool = False) -> None:
-    """Create all topics and channels that the directory has. Raises StartError.
+    """Create all topics and channels that the directory has. Raises StartError, and OSError for the small files.
 
     is_same_boot  True if the machine was not rebooted since the last nsqd on this data path
     """
     stopped = state_files.read_clean_stop(directory)
-    was_killed = not stopped.ends
     may_get_back = (directory / state_files.STANDBYS_FILE).exists()
-    _read_epochs(broker, directory)
+    epochs = state_files.read_epochs(directory)
+    if epochs is not None:
+        broker.logs.restore(epochs)
     # It may write a file: after all that may refuse the directory.
     broker.guids.node_id = _node_id(broker, directory)
     broker.log.info("ID: %d", broker.guids.node_id)
@@ -58,24 +59,29 @@ def load(broker: Broker, directory: Path, *, is_same_boot: bool = False) -> None
     entries = {entry.name: entry for entry in listed}
     files = _find_files(directory, entries)
     _complete_deletions(broker, directory, files, entries)
-    for entry in entries.values():
+    for entry in _durable(broker, entries.values()):
+        try:
+            _TopicLoader(
+                broker,
+                entry,
+                files.get(entry.name, TopicFiles()),
+                stopped,
+                is_same_boot=is_same_boot,
+                may_get_back=may_get_back,
+            ).load()
+        except OSError as error:
+            raise StartError(_refusal(entry.name, directory, error)) from error
+    broker.logs.forget_saved()
+    state_files.forget_clean_stop(directory)
+
+
+def _durable(broker: Broker, entries: Iterable[metadata.TopicEntry]) -> Iterator[metadata.TopicEntry]:
+    """Yield the entries of topics that have files."""
+    for entry in entries:
         if not is_valid_name(entry.name.encode()):
             broker.log.warning("skipping creation of invalid topic %s", entry.name)
         elif not is_ephemeral(entry.name):
-            try:
-                _TopicLoader(
-                    broker,
-                    entry,
-                    files.get(entry.name, TopicFiles()),
-                    stopped.ends.get(entry.name),
-                    is_end_open=was_killed or entry.name in stopped.open_ends,
-                    is_same_boot=is_same_boot,
-                    may_get_back=may_get_back,
-                ).load()
-            except OSError as error:
-                raise StartError(_refusal(entry.name, directory, error)) from error
-    broker.logs.forget_saved()
-    state_files.forget_clean_stop(directory)
+            yield entry
 
 
 def _node_id(broker: Broker, directory: Path) -> int:
@@ -106,11 +112,11 @@ def _refusal(topic: str, directory: Path, error: OSError) -> str:
     return f"failed to read topic {topic} - {error}"
 
 
-def _read_metadata(broker: Broker, path: Path) -> list[state_files.TopicEntry]:
+def _read_metadata(broker: Broker, path: Path) -> list[metadata.TopicEntry]:
     """Return the topics of `nsqd.dat`. A damaged one is renamed; topics and channels are then found by their files."""
     try:
-        return state_files.read_metadata(path)
-    except state_files.BadMetadata as error:
+        return metadata.read_metadata(path)
+    except metadata.BadMetadata as error:
         aside = _set_aside(path)
         broker.log.error(
             "NSQ: %s; set aside as %s. Topics and channels are taken from their files; which of them were paused is "
@@ -119,13 +125,6 @@ def _read_metadata(broker: Broker, path: Path) -> list[state_files.TopicEntry]:
             aside.name,
         )
         return []
-
-
-def _read_epochs(broker: Broker, directory: Path) -> None:
-    """Let logs that are in `nsqd.epochs` keep their epochs. Raises OSError."""
-    saved = state_files.read_epochs(directory)
-    if saved is not None:
-        broker.logs.restore(saved)
 
 
 def _set_aside(path: Path) -> Path:
@@ -137,7 +136,7 @@ def _set_aside(path: Path) -> Path:
     return aside
 
 
-def _find_files(directory: Path, entries: dict[str, state_files.TopicEntry]) -> dict[str, TopicFiles]:
+def _find_files(directory: Path, entries: dict[str, metadata.TopicEntry]) -> dict[str, TopicFiles]:
     """Return the files of topics, and add topics and channels that `nsqd.dat` lacks. Delete leftovers of a kill."""
     files, others = find_topic_files(directory)
     for path in others:
@@ -146,14 +145,14 @@ def _find_files(directory: Path, entries: dict[str, state_files.TopicEntry]) -> 
     for topic, found in files.items():
         channels = [channel for channel in found.journals if channel]
         if found.logs or channels:
-            entry = entries.setdefault(topic, state_files.TopicEntry(topic))
+            entry = entries.setdefault(topic, metadata.TopicEntry(topic))
             for channel in channels:
                 entry.channels.setdefault(channel, False)
     return files
 
 
 def _complete_deletions(
-    broker: Broker, directory: Path, files: dict[str, TopicFiles], entries: dict[str, state_files.TopicEntry]
+    broker: Broker, directory: Path, files: dict[str, TopicFiles], entries: dict[str, metadata.TopicEntry]
 ) -> None:
     """Remove the files of topics whose deletion was interrupted, and last the one that says so. Raises StartError."""
     for topic, found in list(files.items()):
@@ -175,8 +174,8 @@ def _complete_deletions(
 class _TopicLoader:
     """Loads one topic.
 
-    files   its files
-    stop    the end of its log at the last clean stop, if there was one
+    files    its files
+    stopped  the record of the last clean stop
     is_same_boot  True if the machine was not rebooted since the last nsqd on this data path
     may_get_back  True if a standby may have what is missing here
     _needed  missing numbers that some channel has not finished
@@ -188,11 +187,10 @@ class _TopicLoader:
     def __init__(
         self,
         broker: Broker,
-        entry: state_files.TopicEntry,
+        entry: metadata.TopicEntry,
         files: TopicFiles,
-        stop: LogEnd | None,
+        stopped: state_files.CleanStop,
         *,
-        is_end_open: bool,
         is_same_boot: bool,
         may_get_back: bool,
     ) -> None:
@@ -200,11 +198,11 @@ class _TopicLoader:
         self._entry = entry
         self._saved = files.journals
         self._journals = {name: self._journal(name) for name in self._valid_channels()}
-        self._stop = stop
-        self._is_certain = stop is not None or is_same_boot
+        self._stop = stopped.ends.get(entry.name)
+        self._is_certain = self._stop is not None or is_same_boot
         self._log = broker.logs.make(entry.name)
-        self._found = read_log(files.logs, stop)
-        self._is_end_open = is_end_open
+        self._found = read_log(files.logs, self._stop)
+        self._is_end_open = not stopped.ends or entry.name in stopped.open_ends
         self._may_be_given_back = may_get_back
         self._needed: list[Range] = []
         self._certain_until = 0
@@ -213,12 +211,11 @@ class _TopicLoader:
         saved = {name: self._read_journal(name, journal) for name, journal in self._journals.items()}
         held = self._load_journal("", self._journal("")) if "" in self._saved else None
         self._read_files()
-        for name in [
-            name for name, position in saved.items() if position is not None and position.is_deleted
-        ]:
-            del saved[name]
-            # Not removed yet: `nsqd.dat` may still name the channel, and this start may fail.
-            self._broker.metadata.channel_deleted(self._entry.name, name, self._journals[name])
+        for name, position in list(saved.items()):
+            if position is not None and position.is_deleted:
+                del saved[name]
+                # Not removed yet: `nsqd.dat` may still name the channel, and this start may fail.
+                self._broker.metadata.channel_deleted(self._entry.name, name, self._journals[name])
         for position in [*saved.values(), held]:
             if position is not None:
                 self._log.next_seq = max(self._log.next_seq, position.end)
@@ -298,10 +295,7 @@ class _TopicLoader:
 
     def _unsure(self, needed: list[Range]) -> list[Range]:
         """Return the messages among these that may be finished."""
-        lost = SeqRanges()
-        for low, high in self._lost(needed):
-            lost.add_missing(low, high)
-        return [gap for low, high in needed for gap in lost.gaps(low, high)]
+        return minus(needed, self._lost(needed))
 
     def _report_missing(self) -> None:
         """Log which files are missing; damaged ones were logged before."""
@@ -350,7 +344,7 @@ class _TopicLoader:
             saved.finished.add_missing(low, high)
         if accepted:
             saved.forget_finished()
-        lost = [gap for low, high in needed for gap in saved.finished.gaps(low, high)]
+        lost = saved.finished.gaps_in(needed)
         self._needed += needed
         position = restore_position(saved, topic.released, self._found.deferred, self._broker.clock(), lost)
         channel = self._broker.add_channel(topic, name, position, self._journals[name])

@@ -56,7 +56,7 @@ class DeferredQueue:
 
     def first(self, most: int) -> list[tuple[int, Run]]:
         """Return (due_ns, run) of the next runs, which hold up to `most` messages, without removing them."""
-        found: list[tuple[int, Run]] = []
+        found = []
         for due_ns, low, high, attempts, batch in _ascending(self._heap):
             if most <= 0:
                 break
@@ -81,7 +81,7 @@ class DeferredQueue:
 
     def __iter__(self) -> Iterator[tuple[int, Run]]:
         """Yield (due_ns, run) in no order."""
-        return ((due_ns, (low, high, attempts, batch)) for due_ns, low, high, attempts, batch in self._heap)
+        return ((entry[0], entry[1:]) for entry in self._heap)
 
 
 def _ascending(heap: list[Any]) -> Iterator[Any]:

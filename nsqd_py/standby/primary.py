@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
+from nsqd_py.broker.additions import Replication
 from nsqd_py.broker.answer_gate import AnswerGate
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.services import Replication, Topic
+from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import Invalid
 from nsqd_py.net.addresses import host_of, join_address, split_address

@@ -15,10 +15,12 @@ from typing import Any
 
 import gevent
 
+from nsqd_py.broker.additions import Addition
 from nsqd_py.broker.answer_gate import AnswerGate
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.services import Addition, Topic
-from nsqd_py.broker.state_files import BACKUP_FILE, read_clock_file, read_clocks
+from nsqd_py.broker.clock_file import read_clock_file, read_clocks
+from nsqd_py.broker.services import Topic
+from nsqd_py.broker.state_files import BACKUP_FILE
 from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.objects.calls import Missing, Objects, StoreError, StoreRefused
@@ -395,7 +397,7 @@ class StorePart(Part):
         addition.scrub = StoreScrub(
             objects, owner, addition.stream, broker.options.store_scrub_requests, broker.log
         )
-        broker.add(addition)
+        broker.additions.add(addition)
 
     def start(self) -> None:
         if self._history is not None:

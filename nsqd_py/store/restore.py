@@ -18,14 +18,13 @@ from typing import IO, NamedTuple
 
 from google_crc32c import extend
 
+from nsqd_py.broker.metadata import BadMetadata, read_metadata
 from nsqd_py.broker.state_files import (
     BACKUP_FILE,
     MEMBER_FILE,
     METADATA_FILE,
-    BadMetadata,
     forget_clean_stop,
     read_checked,
-    read_metadata,
     write_checked,
 )
 from nsqd_py.diskqueue.checking import damage_in, numbers_in

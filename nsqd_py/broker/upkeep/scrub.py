@@ -206,12 +206,8 @@ class Scrub:
                 self._pass()
             except Exception as error:  # after a bug with one file, the next pass must come
                 self._services.log.exception("SCRUB: failed - %r", error)
-            gevent.sleep(max(1.0, self._shortest_pass_s() - (time.monotonic() - began_s)))
-
-    def _shortest_pass_s(self) -> float:
-        if self._services.options.scrub_rate == AUTO:
-            return _SHORTEST_PASS_S
-        return 0.0
+            shortest_s = _SHORTEST_PASS_S if self._services.options.scrub_rate == AUTO else 0.0
+            gevent.sleep(max(1.0, shortest_s - (time.monotonic() - began_s)))
 
     def _pass(self) -> None:
         """Check all files, beginning anywhere: a daemon that restarts each day must come to the last one too."""
@@ -244,7 +240,7 @@ class Scrub:
     def _check(self, key: Hashable) -> None:
         """Check one file to its present end."""
         offset = 0
-        found: list[Range] = []
+        found = []
         while (file := self.source.file(key)) is not None and offset < file.end_offset:
             turn = _Turn(file, offset, self._turn_bytes())
             try:
@@ -280,7 +276,7 @@ class Scrub:
     def _confirmed(self, key: Hashable, turn: _Turn) -> list[Range]:
         """Return the ranges that a second check finds damaged too: the file may have been replaced or repaired."""
         gevent.sleep(_CONFIRM_AFTER_S)
-        ranges: list[Range] = []
+        ranges = []
         for start, end in turn.damaged:
             file = self.source.file(key)
             if file is None or file.salt != turn.file.salt:

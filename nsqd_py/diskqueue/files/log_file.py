@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES, LazyFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
-from nsqd_py.runtime.private_files import MODE, open_file
+from nsqd_py.runtime.private_files import MODE, open_file, opened
 
 _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
 GONE_SUFFIX = ".gone"
@@ -58,6 +58,17 @@ def parse_log_file_name(name: str) -> tuple[str, int] | None:
     return (match["topic"], int(match["seq"])) if match else None
 
 
+def topic_of_log(name: str) -> str | None:
+    """Return the topic of a log file by its name; None if it is not the name of a log file."""
+    parsed = parse_log_file_name(name)
+    return parsed[0] if parsed is not None else None
+
+
+def is_log_name(name: str) -> bool:
+    """True if this is the name of a log file."""
+    return parse_log_file_name(name) is not None
+
+
 def sync_directory(directory: Path) -> None:
     """Sync the names in a directory. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -71,14 +82,11 @@ def replace_file(path: Path, data: bytes, *, is_synced: bool = True, mode: int =
     """Replace a file by one with all of `data`, or leave it as it is. Unsynced, a power cut may lose it. Raises OSError."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        try:
+        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode) as descriptor:
             if os.write(descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             if is_synced:
                 os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         os.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -95,13 +103,6 @@ def run_to_end(steps: Generator[None, None, T]) -> T:
             next(steps)
         except StopIteration as end:
             return cast(T, end.value)
-
-
-def _remove_if_empty(path: Path) -> None:
-    """Remove what a failed creation may have left: a file without a header would keep the next one from its name."""
-    with contextlib.suppress(OSError):
-        if not os.stat(path).st_size:
-            path.unlink()
 
 
 def new_salt() -> int:
@@ -207,7 +208,10 @@ class LogFile(LazyFile):
         except FileExistsError:
             raise
         except BaseException:
-            _remove_if_empty(path)
+            # What this may have left: a file without a header would keep the next one from its name.
+            with contextlib.suppress(OSError):
+                if not os.stat(path).st_size:
+                    path.unlink()
             raise
         try:
             yield
@@ -455,6 +459,11 @@ class LogFile(LazyFile):
         for (low, low_offset, low_count), (high, high_offset, high_count) in pairwise(entries):
             yield Segment(low, high, high_offset - low_offset, high_count - low_count)
 
+    def mark_synced(self) -> None:
+        """Note that all of it is on the disk."""
+        self.synced_offset = self.end_offset
+        self.synced_seq = self.end_seq
+
     def twin(self) -> LogFile:
         """Return a second object for the file, with another descriptor, to be extended while this one is read.
 
@@ -502,17 +511,14 @@ class LogFile(LazyFile):
         finally:
             temporary.unlink(missing_ok=True)
         restored = self.same_as(fd)
-        restored.synced_offset, restored.synced_seq = self.end_offset, self.end_seq
+        restored.mark_synced()
         return restored
 
     def write_header(self) -> None:
         """Write the header again, since it is damaged. Raises OSError."""
-        fd = open_file(self.path, os.O_RDWR)
-        try:
+        with opened(self.path, os.O_RDWR) as fd:
             if os.pwrite(fd, self.header.encode(), 0) != FILE_HEADER_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        finally:
-            os.close(fd)
 
     def salvage(self) -> tuple[Path, int]:
         """Write what the descriptor still gives to a temporary file of the length of this one.

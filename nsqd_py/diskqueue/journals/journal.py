@@ -31,7 +31,7 @@ from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.journals.waits import WAIT_BYTES, PackedWaits, grouped, parts
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.pqueues.deferred import Wait
-from nsqd_py.runtime.private_files import open_file, read_bytes
+from nsqd_py.runtime.private_files import open_file, opened, read_bytes
 
 JOURNAL_SUFFIX = ".cursor"
 _REPLACEMENT_SUFFIX = "~.cursor.tmp"  # `~` is in no name of a channel
@@ -173,7 +173,7 @@ def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
     end = 0
     ranges: list[Range] = []
     waiting = PackedWaits()
-    damaged: list[Range] = []
+    damaged = []
     while position < len(data):
         entry = _entry_at(data, position)
         if entry is None:
@@ -262,12 +262,6 @@ class LargeSnapshot:
         with contextlib.suppress(OSError):  # the next start removes it
             self.path.unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Close the file without removing it."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
 
 def _write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
     if os.pwrite(fd, data, offset) != len(data):
@@ -322,11 +316,8 @@ class Journal:
             if content.end:
                 self.replace(encode_position(content.saved))
         if content.end < len(data):
-            fd = open_file(self.path, os.O_RDWR)
-            try:
+            with opened(self.path, os.O_RDWR) as fd:
                 os.ftruncate(fd, content.end)
-            finally:
-                os.close(fd)
         return content.saved if content.end else None
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
@@ -368,13 +359,12 @@ class Journal:
             return False
         needed = _RANGE.size * ranges + WAIT_BYTES * runs
         is_large = self.size_bytes > max(_COMPACT_ABOVE, _GROWTH * needed)
-        return is_large or (self.size_bytes > 0 and not self._is_there())
-
-    def _is_there(self) -> bool:
+        if is_large or not self.size_bytes:
+            return is_large
         try:
-            return os.lstat(self.path).st_size >= self.size_bytes
+            return os.lstat(self.path).st_size < self.size_bytes
         except FileNotFoundError:
-            return False
+            return True
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by a snapshot."""
@@ -406,11 +396,8 @@ class Journal:
         if not self.size_bytes:
             return
         self.is_unsynced = False
-        fd = open_file(self.path, os.O_RDWR)
-        try:
+        with opened(self.path, os.O_RDWR) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def remove(self) -> None:
         """Delete the file."""

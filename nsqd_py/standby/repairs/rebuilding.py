@@ -21,7 +21,7 @@ from nsqd_py.diskqueue.files.log_file import (
     parse_log_file_name,
     sync_directory,
 )
-from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.diskqueue.recovery import LogEnd, RecoveredFile, recover_file
 from nsqd_py.feed.pieces import CHECKED_BYTES
@@ -113,10 +113,7 @@ class RebuiltFile:
     @property
     def readable(self) -> list[Range]:
         """The messages in it that can be read."""
-        present = SeqRanges(0)
-        for low, high in self._recovered.gaps:
-            present.add_missing(low, high)
-        return list(present.gaps(self._file.first_seq, self._file.end_seq))
+        return self._recovered.readable
 
     def damaged(self, end_offset: int) -> list[Range]:
         """Return the bytes that are damaged, and those from its end up to `end_offset`."""
@@ -148,7 +145,7 @@ class RebuiltFile:
         """Write bytes of another copy."""
         for data in pieces:
             if os.pwrite(self._file.fileno(), data, offset) != len(data):
-                raise OSError(errno.ENOSPC, f"short write to {self._file.path.name}")
+                raise OSError(errno.ENOSPC, f"short write to {self._file.name}")
             offset += len(data)
 
     def as_returned(self, name: str) -> ReturnedFile:

@@ -1,15 +1,11 @@
-"""The limits of the disk and the process: write errors that last, free space, file descriptors, and removed log files."""
+"""Log files that another program removed or cut while nsqd uses them."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property, partial
 from itertools import islice
-from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import gevent
@@ -17,160 +13,13 @@ import gevent.event
 
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files.log_file import LogFile
-from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import in_thread
 
-_CAUSES = _WRITE, _SYNC, _POSITION = "write", "sync", "position"
-_UNLIMITED = 1 << 62  # bytes, where the free space is not known
-# Writers wait this long for a descriptor; this many of them open files at a time; this many topics are synced for them.
-_LONGEST_WAIT_S = 30.0
-_OPENED_AT_ONCE = 8
-_SYNCED_AT_ONCE = 32
-# The checks for removed log files: in the event loop, or in a thread while the disk is slow.
+# The checks: in the event loop, or in a thread while the disk is slow.
 _CHECK_EVERY_NS = 1_000_000_000
 _CHECK_SLOW_EVERY_NS = 5_000_000_000
 _CHECKED_AT_ONCE = 50  # topics
-
-
-# ---- write errors that last
-
-
-class DiskHealth:
-    """The write errors that last, by topic and by what could not be written.
-
-    write_errors  number of failed writes to logs
-    """
-
-    def __init__(self, log: Log) -> None:
-        self.write_errors = 0
-        self._log = log
-        self._errors: dict[tuple[str, Topic], OSError] = {}
-
-    @property
-    def problem(self) -> OSError | None:
-        """Return the first error; None if there is none."""
-        return next(iter(self._errors.values()), None)
-
-    def errors(self) -> Iterator[tuple[Topic, OSError]]:
-        """Yield each topic with an error that lasts, and the error."""
-        for (_, topic), error in self._errors.items():
-            yield topic, error
-
-    def written(self, topic: Topic, error: OSError | None) -> None:
-        """Record the result of a write to the topic's log."""
-        self._note((_WRITE, topic), error)
-        if error is not None:
-            self.write_errors += 1
-
-    def synced(self, topic: Topic, error: OSError | None) -> None:
-        """Record the result of a sync of the topic's log."""
-        # The same error is logged once.
-        if error is not None and error is not self._errors.get((_SYNC, topic)):
-            self._log.of_clients.error("TOPIC(%s): failed to sync - %s", topic.name, error)
-        self._note((_SYNC, topic), error)
-
-    def position_saved(self, topic: Topic, error: OSError | None) -> None:
-        """Record the result of writing the position of one of its channels."""
-        self._note((_POSITION, topic), error)
-
-    def position_failed(self, topic: Topic, error: OSError) -> None:
-        """Record that the topic's own position could not be written."""
-        self._note((_POSITION, topic), error)
-        self._log.of_clients.error("TOPIC(%s): failed to write its position - %s", topic.name, error)
-
-    def forget(self, topic: Topic) -> None:
-        for cause in _CAUSES:
-            self._errors.pop((cause, topic), None)
-
-    def _note(self, key: tuple[str, Topic], error: OSError | None) -> None:
-        """Set or clear an error. A success also clears the write errors of topics without publishers now."""
-        if error is not None:
-            # Not the frames: they hold the messages of the write.
-            self._errors[key] = error.with_traceback(None)
-        elif self._errors:
-            self._errors.pop(key, None)
-            writes = [failed for failed in self._errors if failed[0] == _WRITE]
-            for failed in writes:
-                del self._errors[failed]
-
-
-# ---- free space
-
-
-class FreeSpace:
-    """The free space of the disk that holds a directory. `total_bytes` is its size, 0 until it is known."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.total_bytes = 0
-
-    def free_bytes(self) -> int:
-        """Return the free bytes. The file system has the number in memory, also while the disk is slow."""
-        try:
-            statistics = os.statvfs(self._directory)
-        except OSError:  # the write itself will report it
-            return _UNLIMITED
-        self.total_bytes = statistics.f_blocks * statistics.f_frsize
-        return statistics.f_bavail * statistics.f_frsize
-
-
-# ---- file descriptors
-
-
-class DescriptorRelief:
-    """Makes writers wait for a descriptor when all open files wait for a sync, and begins those syncs at once.
-
-    flush  begins to sync up to the given number of topics
-    """
-
-    def __init__(self, flush: Callable[[int], None]) -> None:
-        self._flush = flush
-        self._synced = gevent.event.Event()
-
-    @cached_property
-    def _turns(self) -> Any:
-        """Held by writers that have not opened their files yet."""
-        from gevent.lock import Semaphore  # 1.1 MB of a start, see `GreenletLock`
-
-        return Semaphore(_OPENED_AT_ONCE)
-
-    def watch(self) -> None:
-        """Begin, with the descriptor limit of this moment."""
-        OPEN_FILES.use_limit()
-        OPEN_FILES.on_full = partial(self._flush, _SYNCED_AT_ONCE)
-        loop = gevent.get_hub().loop
-        OPEN_FILES.on_crowded = partial(loop.run_callback_threadsafe, OPEN_FILES.make_room)
-
-    @contextmanager
-    def room(self) -> Iterator[None]:
-        """Wait until a file may be opened. Raises OSError after 30 s. Blocks this greenlet."""
-        deadline_s = monotonic() + _LONGEST_WAIT_S
-        if not self._turns.acquire(timeout=_LONGEST_WAIT_S):
-            raise _too_many()
-        try:
-            self._wait(deadline_s)
-            yield
-        finally:
-            self._turns.release()
-
-    def _wait(self, deadline_s: float) -> None:
-        while not OPEN_FILES.has_room():
-            self._synced.clear()
-            if not self._synced.wait(max(0.0, deadline_s - monotonic())):
-                raise _too_many()
-
-    def synced(self) -> None:
-        """Wake the waiting writers: a topic was synced, so its files may be closed."""
-        self._synced.set()
-
-
-def _too_many() -> OSError:
-    return OSError(errno.EMFILE, "too many open files, and the disk is too slow to sync some for closing")
-
-
-# ---- removed log files
 
 
 class RemovedFiles:
@@ -247,11 +96,10 @@ class RemovedFiles:
         for topic in topics:
             if topic.log is not None:
                 files |= dict.fromkeys(topic.log.files, (topic, topic.log))
-        found: list[tuple[LogFile, bool]] = []
         for file in files:
             file.pin()
         try:
-            in_thread(self._services.threadpool, lambda: found.extend(_removed_of(files)))
+            found = in_thread(self._services.threadpool, _removed_of, files)
         finally:
             for file in files:
                 file.unpin()
@@ -272,7 +120,7 @@ class RemovedFiles:
     def _report(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         file.cut_is_reported = True
         log.damage.removed_files += 1
-        text = f"{file.path.name} was removed or cut while it was in use: what is not in memory is lost when nsqd stops"
+        text = f"{file.name} was removed or cut while it was in use: what is not in memory is lost when nsqd stops"
         self._services.log.error("TOPIC(%s): %s", topic.name, text)
         self.problems.setdefault(topic, text)
         log.leave_removed(file)
@@ -289,27 +137,25 @@ class RemovedFiles:
 
     def _restore(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         """Write a removed file back from its descriptor, which has its content as long as it is open."""
-        restored: list[LogFile] = []
         log.busy_files.add(file)
         file.pin()
         try:
-            in_thread(self._services.threadpool, lambda: restored.append(file.write_back()))
+            restored = in_thread(self._services.threadpool, file.write_back)
         except OSError as error:
             self._services.log.of_clients.warning(
-                "TOPIC(%s): cannot write %s back - %s", topic.name, file.path.name, error
+                "TOPIC(%s): cannot write %s back - %s", topic.name, file.name, error
             )
+            return
         finally:
             file.unpin()
             log.busy_files.discard(file)
             del self._restoring[file]
-        if not restored:
-            return
         if topic.is_closed or file not in log.files:  # its messages are in the file that has its name now
-            restored[0].close()
+            restored.close()
             return
-        log.replace(file, restored[0])
+        log.replace(file, restored)
         file.close()
-        self.restored(topic, log, file.path.name)
+        self.restored(topic, log, file.name)
 
     def restored(self, topic: Topic, log: TopicLog, name: str) -> None:
         """Note that a file that was removed, cut or replaced is complete again."""
@@ -337,8 +183,6 @@ class RemovedFiles:
         self._slow.pop(topic, None)
 
 
-def _removed_of(files: Iterable[LogFile]) -> Iterator[tuple[LogFile, bool]]:
-    """Yield the files that were removed or cut, and for each if there is a file of its name."""
-    for file in files:
-        if file.is_cut():
-            yield file, os.path.lexists(file.path)
+def _removed_of(files: Iterable[LogFile]) -> list[tuple[LogFile, bool]]:
+    """Return the files that were removed or cut, and for each if there is a file of its name."""
+    return [(file, os.path.lexists(file.path)) for file in files if file.is_cut()]
