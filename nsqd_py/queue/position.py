@@ -14,7 +14,7 @@ from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
 
 from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, minus, ranges_of, union
-from nsqd_py.pqueues.deferred import DeferredQueue, Run, Wait, queued_after
+from nsqd_py.pqueues.deferred import DeferredQueue, Run, Wait, message_count, queued_after
 
 # A requeued message waits behind the messages that are queued at that time, but behind at most this number: otherwise a
 # retry on a channel with millions of messages on disk would take hours. In Go's nsqd --mem-queue-size limits the same
@@ -105,7 +105,7 @@ class Position:
         runs = self.deferred.pop_due(now_ns, most)
         self.requeued += runs
         self.requeued_after += repeat(self.end_of_queue, len(runs))
-        self.requeued_count += sum(high - low for low, high, _, _ in runs)
+        self.requeued_count += message_count(runs)
         self._move_forward(len(runs))
         return bool(runs)
 
@@ -217,7 +217,7 @@ class Position:
                 others.append((run, after))
         self.requeued.extendleft(run for run, _ in reversed(others))
         self.requeued_after.extendleft(after for _, after in reversed(others))
-        self.requeued_count -= sum(high - low for low, high, _, _ in taken)
+        self.requeued_count -= message_count(taken)
         return taken
 
     def take_queued(self, seq: int, most: int) -> bool:

@@ -123,6 +123,8 @@ class LogFiles:
     _greenlet: Any = None
 
     def __post_init__(self) -> None:
+        self._log = self._services.log
+        self._threadpool = self._services.threadpool
         self._removed_files.on_gone = self.gone
 
     def stop(self) -> None:
@@ -152,7 +154,7 @@ class LogFiles:
         new = self._note(key, ranges)
         can_repair = self.repairs.is_possible() or ranges[0] == _HEADER  # which this process knows itself
         if new and not can_repair:
-            self._services.log.error("SCRUB: %s: %s; kept as *.damaged", key[1].path.name, damage_text(new))
+            self._log.error("SCRUB: %s: %s; kept as *.damaged", key[1].path.name, damage_text(new))
         if can_repair and not all(self._is_hopeless(key[1], start) for start, _ in ranges):
             self._want(key, ranges)
 
@@ -240,8 +242,8 @@ class LogFiles:
         log.busy_files.add(file)
         try:
             work(topic, log, file)
-        except Exception as error:  # after a bug with one file, the others must be repaired
-            self._services.log.exception("SCRUB: failed to repair %s - %r", file.name, error)
+        except Exception as error:  # noqa: BLE001 - after a bug with one file, the others must be repaired
+            self._log.exception("SCRUB: failed to repair %s - %r", file.name, error)
         finally:
             log.busy_files.discard(file)
 
@@ -250,7 +252,7 @@ class LogFiles:
         others = ranges
         if ranges[0] == _HEADER:
             file.write_header()  # here: in a thread, the name might be that of another log by then
-            in_thread(self._services.threadpool, _sync, file.path)
+            in_thread(self._threadpool, _sync, file.path)
             others = ranges[1:]
         left, reason, names = Filled([])
         if others:
@@ -272,7 +274,7 @@ class LogFiles:
             text = f"{count_of(left)} of them are not repaired: {reason or 'no other copy has them'}"
         text = f"{damage_text(ranges)}; {text}"
         if not left or self._reported.get(file) != text:
-            self._services.log.error("SCRUB: %s: %s", file.name, text)
+            self._log.error("SCRUB: %s: %s", file.name, text)
         self._reported.pop(file, None)
         if left:
             self._reported[file] = text
@@ -281,12 +283,12 @@ class LogFiles:
     def _bring_back(self, topic: Topic, file: LogFile, ranges: list[Range]) -> None:
         """Queue the messages in these ranges of a file again in channels that have counted them as lost."""
         try:
-            found = in_thread(self._services.threadpool, numbers_in, file.path, file.salt, ranges)
+            found = in_thread(self._threadpool, numbers_in, file.path, file.salt, ranges)
         except OSError:  # they come back at the next start
             return
         count = sum(channel.find_lost(found) for channel in topic.channels.values())
         if count:
-            self._services.log.warning(
+            self._log.warning(
                 "TOPIC(%s): %d messages that were lost are repaired, and are delivered", topic.name, count
             )
 
@@ -326,16 +328,15 @@ class LogFiles:
 
     def _damage_in(self, path: Path, file: LogFile) -> list[Range]:
         """Return the damaged ranges of a file, or of its new version at `path`. Raises OSError."""
-        return in_thread(self._services.threadpool, damage_in, path, file.salt, file.end_offset)
+        return in_thread(self._threadpool, damage_in, path, file.salt, file.end_offset)
 
     def _write_again(self, topic: Topic, log: TopicLog, file: LogFile) -> LogFile | None:
         """Return a new file with the name and the content of this one; None if that must be tried again."""
-        pool = self._services.threadpool
         file.pin()
         try:
-            temporary, descriptor = in_thread(pool, file.salvage)
+            temporary, descriptor = in_thread(self._threadpool, file.salvage)
         except OSError as error:
-            self._services.log.error("SCRUB: %s cannot be written again - %s", file.name, error)
+            self._log.error("SCRUB: %s cannot be written again - %s", file.name, error)
             return None
         finally:
             file.unpin()
@@ -347,22 +348,20 @@ class LogFiles:
             self._note((topic, file), ranges)
             if reason:  # else no copy has the rest, and some of it is better than nothing
                 raise OSError(errno.EIO, f"{count_of(left)} bytes are missing: {reason}")
-            in_thread(pool, os.fsync, descriptor)
+            in_thread(self._threadpool, os.fsync, descriptor)
             if topic.is_closed or file not in log.files:
                 raise OSError(errno.ENOENT, "its topic is deleted")
             if os.path.lexists(file.path):
                 os.rename(file.path, _unused(file.path.with_name(f"{file.name}.damaged")))
             os.rename(temporary, file.path)
-            in_thread(pool, sync_directory, file.path.parent)
+            in_thread(self._threadpool, sync_directory, file.path.parent)
             self.repaired_bytes += log.damage.repaired(file, 0, file.end_offset, left)
         except BaseException as error:
             os.close(descriptor)
             temporary.unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
-            self._services.log.error(
-                "SCRUB: %s cannot be written again - %s", file.name, error.strerror or error
-            )
+            self._log.error("SCRUB: %s cannot be written again - %s", file.name, error.strerror or error)
             return None
         return file.same_as(descriptor)
 
