@@ -211,25 +211,8 @@ class _TopicLoader:
         saved = {name: self._read_journal(name, journal) for name, journal in self._journals.items()}
         held = self._load_journal("", self._journal("")) if "" in self._saved else None
         self._read_files()
-        for name, position in list(saved.items()):
-            if position is not None and position.is_deleted:
-                del saved[name]
-                # Not removed yet: `nsqd.dat` may still name the channel, and this start may fail.
-                self._broker.metadata.channel_deleted(self._entry.name, name, self._journals[name])
-        for position in [*saved.values(), held]:
-            if position is not None:
-                self._log.next_seq = max(self._log.next_seq, position.end)
-        if self._stop is not None:
-            self._log.next_seq = max(self._log.next_seq, self._stop.next_seq)
-        # After a kill, too: a file is removed only when the positions that have finished it are written.
-        self._certain_until = self._log.next_seq if self._is_certain else 0
-        if self._is_end_open:
-            self._broker.losses.note_open_end(
-                self._entry.name, self._log.next_seq, may_be_given_back=self._may_be_given_back
-            )
-        self._found.extend_to(self._log.next_seq)
-        self._found.holes = self._log.not_stored(self._found.holes)
-        self._found.damaged_holes = self._log.not_stored(self._found.damaged_holes)
+        self._forget_deleted(saved)
+        self._extend_log([*saved.values(), held])
         self._broker.guids.skip_past(self._log.used_id)
         topic = self._broker.add_topic(self._entry.name, self._log)
         topic.is_paused = self._entry.is_paused
@@ -253,6 +236,32 @@ class _TopicLoader:
             self._log.adopt(
                 recovered, is_last=recovered is self._found.files[-1], is_synced=self._stop is not None
             )
+
+    def _forget_deleted(self, saved: dict[str, SavedPosition | None]) -> None:
+        """Leave out the channels whose journals say that they are deleted."""
+        for name, position in list(saved.items()):
+            if position is not None and position.is_deleted:
+                del saved[name]
+                # Not removed yet: `nsqd.dat` may still name the channel, and this start may fail.
+                self._broker.metadata.channel_deleted(self._entry.name, name, self._journals[name])
+
+    def _extend_log(self, positions: list[SavedPosition | None]) -> None:
+        """Let the log go on behind all numbers that a position or the last clean stop has; what is not there is missing."""
+        log = self._log
+        found = self._found
+        ends = [position.end for position in positions if position is not None]
+        if self._stop is not None:
+            ends.append(self._stop.next_seq)
+        log.next_seq = max([log.next_seq, *ends])
+        # After a kill, too: a file is removed only when the positions that have finished it are written.
+        self._certain_until = log.next_seq if self._is_certain else 0
+        if self._is_end_open:
+            self._broker.losses.note_open_end(
+                self._entry.name, log.next_seq, may_be_given_back=self._may_be_given_back
+            )
+        found.extend_to(log.next_seq)
+        found.holes = log.not_stored(found.holes)
+        found.damaged_holes = log.not_stored(found.damaged_holes)
 
     def _valid_channels(self) -> list[str]:
         valid = []

@@ -71,14 +71,8 @@ class StandbyRole(Replication):
             raise Invalid(f"cannot STANDBY: this nsqd is a standby of {self._primary} itself")
         client.send(OK)  # it does not serve
 
-    def acknowledge(self, client: Stream, number: int) -> None:
-        """Do nothing: no one follows a standby."""
-
     def scrub_source(self) -> Upkeep:
         return self._follower.upkeep
-
-    def close(self) -> None:
-        """Do nothing: `StandbyPart` stops the follower."""
 
     def detach(self, client: Stream) -> None:
         self._handshakes.forget(client)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nsqd_py.broker.broker import Broker
 from nsqd_py.runtime.pacing import WorkSlices
 
@@ -23,10 +25,16 @@ def count_buffers(broker: Broker, slices: WorkSlices) -> None:
     received_bytes = sum(received.values())
     broker.memory.note_buffers(received_bytes + buffered_bytes)
     most_bytes = max(broker.memory.limit_bytes, _UNFINISHED_BODIES * broker.options.max_body_size)
+    if received_bytes > most_bytes:
+        _close_largest(broker, received, received_bytes - most_bytes)
+
+
+def _close_largest(broker: Broker, received: dict[Any, int], excess: int) -> None:
+    """Close the connections with the largest incomplete requests, until these have `excess` bytes or more."""
     for client in sorted(received, key=received.__getitem__, reverse=True):
-        if received_bytes <= most_bytes:
+        if excess <= 0:
             return
-        received_bytes -= received[client]
+        excess -= received[client]
         broker.log.of_clients.warning(
             "closed client(%s) - too many large requests are incomplete", client.peer
         )
