@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import gevent
 from google_crc32c import extend
 
 from nsqd_py.broker.broker import Broker
@@ -45,6 +46,7 @@ PIECE_BYTES = 256 * 1024
 # reads what is further back, and the first copy.
 _RECENT_BYTES = 1024 * 1024
 _FEW_TOPICS = 4
+_JOURNAL_S = 0.01  # between two looks at a journal that is being written
 
 # The version and the size of journals at one moment.
 Ends: TypeAlias = "dict[Channel, tuple[int, int]]"
@@ -257,6 +259,17 @@ class Feed:
         self._removed = []
         for name in removed:
             yield Remove(name)
+
+    def whole_round(self, most_waits: int) -> Iterator[Piece]:
+        """Yield a round, and the journals that it lacks, for which this greenlet waits: a copy without them may lack what a
+        channel has finished. Raises OSError.
+        """
+        yield from self.round()
+        for _ in range(most_waits):
+            if not self.lacks_journals:
+                return
+            gevent.sleep(_JOURNAL_S)
+            yield from self.round()
 
     # ---- one topic
 
