@@ -10,7 +10,6 @@ and valid: a start that finds both truncates the sparse one (`recovery`).
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +22,7 @@ from nsqd_py.diskqueue.files.log_file import (
     new_salt,
     run_to_end,
     sync_directory,
+    write_whole,
 )
 from nsqd_py.diskqueue.journals.ranges import Range, is_within
 from nsqd_py.diskqueue.log import TopicLog
@@ -151,10 +151,8 @@ class Compaction:
 
 
 def _write(target: LogFile, records: list[bytes]) -> None:
-    data = b"".join(records)
     offset = target.end_offset
-    if os.pwrite(target.fileno(), data, offset) != len(data):
-        raise OSError(errno.ENOSPC, f"short write to {target.path.name}")
+    write_whole(target.fileno(), b"".join(records), offset, target.path)
     for record in records:
         target.go_on(decode_header(record, 0), offset)
         offset += len(record)

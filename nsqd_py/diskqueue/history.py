@@ -21,7 +21,15 @@ from typing import NamedTuple, Protocol, TypeVar
 from nsqd_py.diskqueue.checking import next_valid
 from nsqd_py.diskqueue.damage import DamageReport
 from nsqd_py.diskqueue.journals.ranges import Range, union
-from nsqd_py.diskqueue.reading import READ_BYTES, ChunkReader, Piece, first_after_id, first_from, read_piece
+from nsqd_py.diskqueue.reading import (
+    READ_BYTES,
+    ChunkReader,
+    FileRange,
+    Piece,
+    first_after_id,
+    first_from,
+    read_piece,
+)
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, decode_header
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.message_ids import id_time_ns
@@ -35,10 +43,9 @@ T = TypeVar("T")
 _first_seq_of = attrgetter("first_seq")
 
 
-class StoredSegment(Protocol):
-    """A stored log file: messages with the numbers first_seq..end_seq (not included).
+class StoredSegment(FileRange, Protocol):
+    """A stored log file. Its name is unique, also among those that it replaces.
 
-    name      unique, also among those that it replaces
     first_ns  the timestamp of its first message
     first_id, last_id  the lowest and the highest id in it
     last_ns   the latest timestamp in it
@@ -46,15 +53,7 @@ class StoredSegment(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
-    @property
-    def first_seq(self) -> int: ...
-    @property
-    def end_seq(self) -> int: ...
-    @property
     def size_bytes(self) -> int: ...
-    @property
-    def salt(self) -> int: ...
     @property
     def first_ns(self) -> int: ...
     @property

@@ -49,8 +49,8 @@ _SHARED_CHUNKS = 4
 ReadInThread = Callable[[Callable[[], "Piece"]], "Piece"]
 
 
-class ReadableFile(Protocol):
-    """A log file as its readers see it: a `LogFile`, or a `nsqd_py.diskqueue.history.HistoryFile`."""
+class FileRange(Protocol):
+    """A file with the messages first_seq..end_seq (not included); `salt` is that of its header."""
 
     @property
     def name(self) -> str: ...
@@ -59,9 +59,14 @@ class ReadableFile(Protocol):
     @property
     def end_seq(self) -> int: ...
     @property
-    def end_offset(self) -> int: ...
-    @property
     def salt(self) -> int: ...
+
+
+class ReadableFile(FileRange, Protocol):
+    """A log file as its readers see it: a `LogFile`, or a `nsqd_py.diskqueue.history.HistoryFile`."""
+
+    @property
+    def end_offset(self) -> int: ...
     @property
     def index_offsets(self) -> Sequence[int]: ...
 

@@ -241,7 +241,10 @@ class Housekeeper:
         if self._is_paused:
             return
         if self._greenlet is None and self._compact_alarm.due_ns is None:
-            self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
+            self._compact_after_a_pause()
+
+    def _compact_after_a_pause(self) -> None:
+        self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
         """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError.
@@ -249,10 +252,13 @@ class Housekeeper:
         If the removal of one takes long, the others wait until the disk is fast again.
         """
         if topic.log is not None:
-            retained = retained_from(topic, self._services.wall_clock(), self._clock())
+            retained = self._retained_from(topic)
             topic.log.drop_unneeded(partial(self._is_needed, topic), retained, topic.disk_speed.attempt)
             if topic.disk_speed.is_slow:
                 self._clean_later(topic)
+
+    def _retained_from(self, topic: Topic) -> int:
+        return retained_from(topic, self._services.wall_clock(), self._clock())
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
         """True if a file must stay: it is needed, or the positions of its channels could not be written first.
@@ -279,7 +285,7 @@ class Housekeeper:
         log = topic.log
         if log is None or not topic.has_journals:
             return
-        retained = retained_from(topic, self._services.wall_clock(), self._clock())
+        retained = self._retained_from(topic)
         for file in list(log.unneeded(topic.is_needed, retained)):
             # A thread takes time: the topic may be deleted then, or a channel created that needs the file.
             if self._is_paused or not self._save_in_thread(topic) or topic.is_closed:
@@ -325,7 +331,7 @@ class Housekeeper:
         """Go on after `pause`."""
         self._is_paused = False
         if self._to_compact:
-            self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
+            self._compact_after_a_pause()
         if self._to_clean:
             self._clean_alarm.set(self._clock() + JOURNAL_DELAY_NS)
 
@@ -387,7 +393,7 @@ class Housekeeper:
     def _choose(self, topic: Topic, log: TopicLog) -> tuple[LogFile, list[Range], LogFile | None] | None:
         """Return a file that is worth compacting, its live numbers, and the neighbour that can take them, or None."""
         slices = WorkSlices()
-        until = min(topic.released, retained_from(topic, self._services.wall_clock(), self._clock()))
+        until = min(topic.released, self._retained_from(topic))
         before: LogFile | None = None
         for file in list(log.files[:-1]):
             if file.end_seq > until:

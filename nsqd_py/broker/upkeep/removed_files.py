@@ -80,10 +80,9 @@ class RemovedFiles:
         for file in files:
             if topic.is_slow or not file.is_cut():  # checking one takes 0.6 us
                 continue
-            if not file.cut_is_reported:
-                self._report(topic, log, file)
-            if self._can_restore(topic, log, file):
-                self._restoring[file] = topic, gevent.spawn(self._restore, topic, log, file)
+            self._report(topic, log, file)
+            if self._is_restorable(topic, log, file) and not os.path.lexists(file.path):
+                self._begin_to_restore(topic, log, file)
             elif file not in self._restoring and file not in log.busy_files:
                 self.on_gone(topic, file)
 
@@ -112,12 +111,14 @@ class RemovedFiles:
             # A thread appends to it, or cuts it before it makes the next one.
             if topic.is_writing and file is log.files[-1]:
                 continue
-            if not file.cut_is_reported:
-                self._report(topic, log, file)
+            self._report(topic, log, file)
             if not has_name and self._is_restorable(topic, log, file):
-                self._restoring[file] = topic, gevent.spawn(self._restore, topic, log, file)
+                self._begin_to_restore(topic, log, file)
 
     def _report(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
+        """Report a file that was removed or cut, once."""
+        if file.cut_is_reported:
+            return
         file.cut_is_reported = True
         log.damage.removed_files += 1
         text = f"{file.name} was removed or cut while it was in use: what is not in memory is lost when nsqd stops"
@@ -125,12 +126,11 @@ class RemovedFiles:
         self.problems.setdefault(topic, text)
         log.leave_removed(file)
 
-    def _can_restore(self, topic: Topic, log: TopicLog, file: LogFile) -> bool:
-        """True if a descriptor still has the content of a removed file, and no other file has its name."""
-        return self._is_restorable(topic, log, file) and not os.path.lexists(file.path)
+    def _begin_to_restore(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
+        self._restoring[file] = topic, gevent.spawn(self._restore, topic, log, file)
 
     def _is_restorable(self, topic: Topic, log: TopicLog, file: LogFile) -> bool:
-        """True if the file is open, and nothing else is done with it."""
+        """True if the descriptor still has the content of the file, and nothing else is done with it."""
         if topic.is_closed or file not in log.files or file in log.busy_files or file in self._restoring:
             return False
         return file.is_open

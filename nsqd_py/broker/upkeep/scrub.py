@@ -85,22 +85,24 @@ class ScrubSource(Protocol):
 def reading_what_it_can(descriptor: int) -> Callable[[int, int], bytes]:
     """Return a function that reads through a descriptor, with zeros for blocks that the disk cannot read."""
 
-    def read(offset: int, size: int) -> bytes:
+    def read_if_possible(offset: int, size: int) -> bytes | None:
         try:
             return os.pread(descriptor, size, offset)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-        blocks = range(offset, offset + size, _BLOCK_BYTES)
-        return b"".join(read_block(start, min(_BLOCK_BYTES, offset + size - start)) for start in blocks)
+        return None
 
-    def read_block(offset: int, size: int) -> bytes:
-        try:
-            return os.pread(descriptor, size, offset)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-        return bytes(size)
+    def read(offset: int, size: int) -> bytes:
+        data = read_if_possible(offset, size)
+        if data is not None:
+            return data
+        blocks = []
+        for start in range(offset, offset + size, _BLOCK_BYTES):
+            block_bytes = min(_BLOCK_BYTES, offset + size - start)
+            block = read_if_possible(start, block_bytes)
+            blocks.append(bytes(block_bytes) if block is None else block)
+        return b"".join(blocks)
 
     return read
 

@@ -96,6 +96,12 @@ def replace_file(path: Path, data: bytes, *, is_synced: bool = True, mode: int =
         sync_directory(path.parent)
 
 
+def write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
+    """Write all of these bytes to a file. Raises OSError."""
+    if os.pwrite(fd, data, offset) != len(data):
+        raise OSError(errno.ENOSPC, f"short write to {path.name}")
+
+
 def run_to_end(steps: Generator[None, None, T]) -> T:
     """Run a generator to its end and return its value."""
     while True:
@@ -487,6 +493,16 @@ class LogFile(LazyFile):
         twin._index_seqs = self._index_seqs[:]
         return twin
 
+    def _begin_copy(self) -> tuple[Path, int]:
+        """Return the path and the descriptor of an empty file, for a copy that gets the name of this one. Raises OSError."""
+        temporary = self.path.with_name(self.path.name + COMPACT_SUFFIX)
+        return temporary, open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+
+    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield what the open descriptor gives, with its offsets. Raises OSError."""
+        for offset in range(0, self.end_offset, _MOST_BYTES):
+            yield offset, os.pread(self._fd, min(_MOST_BYTES, self.end_offset - offset), offset)
+
     def write_back(self) -> LogFile:
         """Return the file that gets the name and the content of this one, which another program has removed or moved.
 
@@ -495,11 +511,9 @@ class LogFile(LazyFile):
         """
         if os.path.lexists(self.path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path))
-        temporary = self.path.with_name(self.path.name + COMPACT_SUFFIX)
-        fd = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        temporary, fd = self._begin_copy()
         try:
-            for offset in range(0, self.end_offset, _MOST_BYTES):
-                piece = os.pread(self._fd, min(_MOST_BYTES, self.end_offset - offset), offset)
+            for offset, piece in self._pieces():
                 if not piece or os.pwrite(fd, piece, offset) != len(piece):
                     raise OSError(errno.EIO, "the descriptor does not give all of it back", str(self.path))
             os.fsync(fd)
@@ -517,24 +531,19 @@ class LogFile(LazyFile):
     def write_header(self) -> None:
         """Write the header again, since it is damaged. Raises OSError."""
         with opened(self.path, os.O_RDWR) as fd:
-            if os.pwrite(fd, self.header.encode(), 0) != FILE_HEADER_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            write_whole(fd, self.header.encode(), 0, self.path)
 
     def salvage(self) -> tuple[Path, int]:
         """Write what the descriptor still gives to a temporary file of the length of this one.
 
         Return its path, and a descriptor. What is missing is zeros. May run in a thread. Raises OSError.
         """
-        temporary = self.path.with_name(self.path.name + COMPACT_SUFFIX)
-        fd = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        temporary, fd = self._begin_copy()
         try:
-            readable_bytes = self.end_offset if self.is_open else 0
-            for offset in range(0, readable_bytes, _MOST_BYTES):
-                piece = os.pread(self._fd, min(_MOST_BYTES, self.end_offset - offset), offset)
-                if os.pwrite(fd, piece, offset) != len(piece):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
-            if os.pwrite(fd, self.header.encode(), 0) != FILE_HEADER_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
+            if self.is_open:
+                for offset, piece in self._pieces():
+                    write_whole(fd, piece, offset, temporary)
+            write_whole(fd, self.header.encode(), 0, temporary)
             os.ftruncate(fd, self.end_offset)
         except BaseException:
             os.close(fd)

@@ -12,7 +12,6 @@ entry of another kind is of a later version: this one cannot know what it change
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 from array import array
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.files.log_file import replace_file
+from nsqd_py.diskqueue.files.log_file import replace_file, write_whole
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.journals.waits import WAIT_BYTES, PackedWaits, grouped, parts
@@ -238,7 +237,7 @@ class LargeSnapshot:
         entry = encode_entry(SNAPSHOT, *self._make())
         self.fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self.size = len(entry)
-        _write_whole(self.fd, entry, 0, self.path)
+        write_whole(self.fd, entry, 0, self.path)
 
     def finish(self) -> None:
         """Make the written snapshot the journal, with the entries appended since, unless it was replaced. Raises OSError."""
@@ -246,7 +245,7 @@ class LargeSnapshot:
         try:
             if self is journal.large_snapshot:
                 since = b"".join(self.since)
-                _write_whole(self.fd, since, self.size, self.path)
+                write_whole(self.fd, since, self.size, self.path)
                 os.rename(self.path, journal.path)
                 journal.note_replaced(self.size + len(since))
         finally:
@@ -261,11 +260,6 @@ class LargeSnapshot:
             self.fd = -1
         with contextlib.suppress(OSError):  # the next start removes it
             self.path.unlink(missing_ok=True)
-
-
-def _write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
-    if os.pwrite(fd, data, offset) != len(data):
-        raise OSError(errno.ENOSPC, f"short write to {path.name}")
 
 
 class Journal:
@@ -342,7 +336,7 @@ class Journal:
         flags = os.O_RDWR if self.size_bytes else os.O_RDWR | os.O_CREAT
         fd = OPEN_FILES.with_room(lambda: open_file(self.path, flags))
         try:
-            _write_whole(fd, entry, self.size_bytes, self.path)
+            write_whole(fd, entry, self.size_bytes, self.path)
         finally:
             os.close(fd)
         self.size_bytes += len(entry)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from nsqd_py.diskqueue.files.log_file import (
     log_file_name,
     parse_log_file_name,
     sync_directory,
+    write_whole,
 )
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
@@ -144,8 +144,7 @@ class RebuiltFile:
     def write(self, offset: int, pieces: Iterable[bytes]) -> None:
         """Write bytes of another copy."""
         for data in pieces:
-            if os.pwrite(self._file.fileno(), data, offset) != len(data):
-                raise OSError(errno.ENOSPC, f"short write to {self._file.name}")
+            write_whole(self._file.fileno(), data, offset, self._file.path)
             offset += len(data)
 
     def as_returned(self, name: str) -> ReturnedFile:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nsqd_py.diskqueue.checking import next_valid, record_end, valid_end
-from nsqd_py.diskqueue.files.log_file import LogFile, topic_of_log
+from nsqd_py.diskqueue.files.log_file import LogFile, topic_of_log, write_whole
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
@@ -157,5 +157,4 @@ class RepairedFile:
             raise OSError(errno.ESTALE, "the file was replaced by another one", str(self._path))
 
     def _write(self, offset: int, data: bytes) -> None:
-        if os.pwrite(self._descriptor, data, offset) != len(data):
-            raise OSError(errno.ENOSPC, f"short write to {self._path.name}")
+        write_whole(self._descriptor, data, offset, self._path)
