@@ -6,14 +6,17 @@ additions         what parts of nsqd add: the role in a group, notices, statisti
 logs              makes the log of a new topic, and has the epochs
 
 Start and stop
-startup           loads a data directory; rebuilds positions from journals
+startup           loads a data directory
+topic_loader      loads one topic: its log and its channels
+restored_position  rebuilds the position of a channel from its journal
 shutdown          writes, syncs and closes each topic at the end
 state_files       the names of small files, those with a checksum, and `nsqd.stop` (a clean stop)
 metadata          `nsqd.dat`: topics, channels, and what is paused
 clock_file        `nsqd.clock`: the steady clock
 flipped_bits      corrects small files of which one bit has flipped
 losses            what a start has found missing, and logs whose ends may be
-admission         drains: refuses new messages, delivers the rest, and ends; limits how many topics clients create
+drain             refuses new messages, delivers the rest, and ends
+creation_rate     limits how many topics clients create
 
 Writing
 journal_writer    writes the positions of channels 20 times a second
@@ -26,7 +29,8 @@ Space and health
 upkeep            files that are not needed, space, damage: found, deleted, repaired
 
 Operations on one channel
-channel_admin     shows messages without delivering them; moves a channel in its topic's log
+peek              shows messages without delivering them
+seek              moves a channel in its topic's log
 
 Threads
 GroupSync._running  threads replace the value of a topic, which the event loop alone adds and removes: it stays until their job

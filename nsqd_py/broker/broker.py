@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from gevent.event import Event
 
 from nsqd_py.broker.additions import Additions, Replication
-from nsqd_py.broker.admission import CreationRate, Drain
+from nsqd_py.broker.creation_rate import CreationRate
+from nsqd_py.broker.drain import Drain
 from nsqd_py.broker.journal_writer import JournalWriter, SaveResult
 from nsqd_py.broker.logs import LogMaker
 from nsqd_py.broker.losses import Losses

@@ -183,7 +183,7 @@ WORK: dict[Place, Work] = {
         "self.in_thread(partial(first_in, self.file_of(segment)))",
     ): Work(HISTORY),
     Place(
-        "nsqd_py.broker.channel_admin",
+        "nsqd_py.broker.peek",
         "Peek.fill",
         "self._topic.log.history.in_thread(self._read, on_ended=stack.pop_all().close)",
     ): Work(("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *HISTORY, *READ_FILE)),
@@ -239,10 +239,10 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.api.log_handlers", "read_topic", "in_thread(request.app.services.threadpool)"): Work(
         why=OTHERS
     ),
-    Place("nsqd_py.broker.channel_admin", "Peek.fill", "self._read"): Work(
+    Place("nsqd_py.broker.peek", "Peek.fill", "self._read"): Work(
         ("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *READ_FILE)
     ),
-    Place("nsqd_py.broker.channel_admin", "_find_deferred", "_deferred_in"): Work(why=VALUES),
+    Place("nsqd_py.broker.seek", "_find_deferred", "_deferred_in"): Work(why=VALUES),
     # ---- damage
     Place("nsqd_py.broker.upkeep.scrub", "Scrub._check", "turn.run"): Work(("nsqd_py.broker.upkeep:_Turn",)),
     Place("nsqd_py.broker.upkeep.scrub", "Scrub._confirmed", "again.run"): Work(
@@ -280,10 +280,8 @@ WORK: dict[Place, Work] = {
         ("nsqd_py.broker:JournalWriter", f"{JOURNALS}:LargeSnapshot")
     ),
     Place("nsqd_py.broker.broker", "Broker._make_channel", "write"): Work((f"{JOURNALS}:Journal",)),
-    Place("nsqd_py.broker.channel_admin", "seek_channel", "channel.journal.sync"): Work(
-        (f"{JOURNALS}:Journal",)
-    ),
-    Place("nsqd_py.broker.channel_admin", "seek_channel", "sync_directory"): Work(why=VALUES),
+    Place("nsqd_py.broker.seek", "seek_channel", "channel.journal.sync"): Work((f"{JOURNALS}:Journal",)),
+    Place("nsqd_py.broker.seek", "seek_channel", "sync_directory"): Work(why=VALUES),
     Place("nsqd_py.broker.metadata", "MetadataWriter.persist", "self._replace"): Work(
         ("nsqd_py.broker:MetadataWriter", f"{JOURNALS}:Journal")
     ),
@@ -505,7 +503,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     f"{JOURNALS}.journal:LargeSnapshot": ("write",),
     f"{DISK}.compaction:Compaction": ("step", "_begin", "_sync"),
     "nsqd_py.broker.sync:GroupSync": ("_sync_files", "_sync_together"),
-    "nsqd_py.broker.channel_admin:Peek": ("_read",),
+    "nsqd_py.broker.peek:Peek": ("_read",),
     "nsqd_py.broker.metadata:MetadataWriter": ("_replace",),
     "nsqd_py.broker.clock_file:ClockKeeper": ("_replace",),
     "nsqd_py.broker.shutdown:_Closing": ("sync",),

@@ -1,6 +1,7 @@
 """The disk of a running nsqd: files that are not needed go, space has limits, damage is found and repaired.
 
 housekeeping  deletes and compacts log files that are no longer needed
+needed        which messages of a log some channel needs, and which are retained
 disk_health   write errors that last, and free space
 descriptors   writers wait for a file descriptor
 removed_files  log files that another program removed or cut

@@ -1,4 +1,4 @@
-"""Which messages of a log are needed or retained, and the `Housekeeper`, which deletes the others.
+"""The `Housekeeper` deletes what no channel needs and nothing retains.
 
 It trims the memory of topics, deletes files that are not needed, and compacts files of which little is needed. It decides in
 the event loop a few times a second. Threads do the work, one file at a time.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,18 +19,11 @@ from nsqd_py.broker.journal_writer import JOURNAL_DELAY_NS, SaveResult
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.broker.slow_disk import in_timed_thread
 from nsqd_py.broker.upkeep.disk_health import DiskHealth
-from nsqd_py.diskqueue.compaction import (
-    Compaction,
-    Unmovable,
-    alive_bytes,
-    is_worth_moving,
-    moved_bytes,
-    retained_seq,
-)
+from nsqd_py.broker.upkeep.needed import living, living_of, retained_from
+from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_worth_moving, moved_bytes
 from nsqd_py.diskqueue.files.log_file import LogFile, sync_directory
-from nsqd_py.diskqueue.journals.ranges import Range, union
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.protocol.message_ids import id_time_ns
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
 
@@ -38,74 +31,6 @@ _PAUSE_NS = 250_000_000
 _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
 _PAUSE_WHILE_SLOW_NS = 1_000_000_000
 _BUSY_PART = 20  # deciding may take 1/20 of the time
-_COUNT_AT_ONCE = 16_384  # messages that are checked without a pause
-
-
-# ---- needed and retained messages
-
-
-def living(topic: Topic, low: int, high: int) -> list[Range]:
-    """Return the numbers in low..high (not included) that some channel needs, or none has received yet.
-
-    A channel needs what is neither finished nor lost.
-    """
-    ranges = [(max(low, topic.released), high)] if high > topic.released else []
-    for channel in topic.channels.values():
-        ranges += channel.position.unsettled(low, high)
-    return union(ranges)
-
-
-def living_of(topic: Topic, file: LogFile, slices: WorkSlices) -> list[Range]:
-    """Return the live numbers of a file; the search through a large file pauses in between."""
-    found = []
-    for low, high in _portions(file):
-        found += living(topic, low, high)
-        slices.sleep_if_due()
-    return union(found)
-
-
-def _portions(file: LogFile) -> Iterator[Range]:
-    """Yield the file's numbers in ranges of about _COUNT_AT_ONCE messages."""
-    low = file.first_seq
-    count = 0
-    for segment in list(file.segments()):
-        count += segment.message_count
-        if count >= _COUNT_AT_ONCE or segment.high == file.end_seq:
-            yield low, segment.high
-            low = segment.high
-            count = 0
-
-
-def retained_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
-    """Return the number from which on retention keeps everything.
-
-    `now_ns` is the wall clock, `steady_ns` the steady clock. The one that keeps more decides, so that setting a clock
-    drops nothing too early.
-    """
-    log = topic.log
-    policy = topic.policy
-    assert log is not None
-    if not policy.retention_ns and not policy.retention_bytes:
-        return log.next_seq
-    retained = retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
-    if not policy.retention_ns:
-        return retained
-    return min(retained, _young_from(log, steady_ns - policy.retention_ns))
-
-
-def _young_from(log: TopicLog, oldest_ns: int) -> int:
-    """Return the number from which on files may have ids of that time or later."""
-    young = log.next_seq
-    newest_id = log.used_id
-    for file in reversed(log.files):
-        if not file.is_whole or id_time_ns(newest_id) <= oldest_ns:
-            break
-        young = file.first_seq
-        newest_id = file.header.used_id
-    return young
-
-
-# ---- deleting and compacting
 
 
 @dataclass(eq=False, repr=False)
