@@ -58,7 +58,7 @@ STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copies.copy`
 MEMBER_FILE = "nsqd.member"  # the random id of a data path, which is not copied
 STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.repairs.give_back`
 STORE_FILE = "nsqd.store"  # see `nsqd_py.store.ownership`
-BACKUP_FILE = "nsqd.backup"  # in a data path that is not restored completely, see `nsqd_py.store.restore`
+BACKUP_FILE = "nsqd.backup"  # in a data path that is not restored completely, see `nsqd_py.store.restoring`
 
 FORMAT = 1  # of `nsqd.dat`
 _RETRY_NS = 5_000_000_000  # after a failed write of `nsqd.dat`
@@ -420,16 +420,11 @@ def _without_flip(begin: bytes, content: bytes, right: bytes, checksum: bytes) -
 
 def data_path_id(directory: Path) -> str:
     """Return the random id of a data path. It is made at the first call. Raises OSError."""
-    identity = known_data_path_id(directory)
+    identity = read_checked(directory / MEMBER_FILE, _decode_id)
     if not identity:
         identity = os.urandom(8).hex()
         write_checked(directory / MEMBER_FILE, {"id": identity})
     return identity
-
-
-def known_data_path_id(directory: Path) -> str:
-    """Return the random id of a data path; "" if none was made, or its file is damaged. Raises OSError."""
-    return read_checked(directory / MEMBER_FILE, _decode_id) or ""
 
 
 def _decode_id(fields: dict[str, object]) -> str:

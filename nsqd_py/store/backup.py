@@ -20,8 +20,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from google_crc32c import extend
-
 from nsqd_py.broker.state_files import BACKUP_FILE
 from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, sync_directory
@@ -47,13 +45,13 @@ from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
 from nsqd_py.store.files import PREFIX_BYTES
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, BadObject, Head, StoredFile
+from nsqd_py.store.log_bytes import crc_of
 from nsqd_py.store.reading import read_state
-from nsqd_py.store.restore import Incomplete, Restoration
+from nsqd_py.store.restoring.restoration import Incomplete, Restoration, joined
 from nsqd_py.store.rounds import BASE, MARK, ROUND_BYTES, RoundObject, files_frame, piece_frame
 
 # In the work directory: what the nsqd has sent, and the store that is made of it.
 _COPY, _STORE = "copy", "store"
-_PIECE_BYTES = 256 * 1024
 # A journal in the first round may say that a message has moved to a topic whose log was sent before; the second round
 # has that log up to a later moment.
 _ROUNDS = 2
@@ -297,12 +295,10 @@ class _StoreWriter:
         """Put a log file as an object, and return what the base says of it."""
         topic, first_seq = parse_log_file_name(path.name) or ("", 0)
         size_bytes = path.stat().st_size
-        crc = 0
         with open(path, "rb", opener=open_file) as file:
             salt = FileHeader.unchecked(file.read(FILE_HEADER_BYTES)).salt
             file.seek(0)
-            while piece := file.read(_PIECE_BYTES):
-                crc = extend(crc, piece)
+            crc = crc_of(file, size_bytes)
         end_seq, newest_ns = _end_of(path, first_seq)
         stored = StoredFile(
             topic, first_seq, salt, size_bytes, crc, True, end_seq, 0, 0, 0, newest_ns, self._head.epoch
@@ -346,11 +342,7 @@ def _damage_in(directory: Path) -> str:
     for path in sorted(directory.iterdir()):
         for start, end in _damaged_ranges(path):
             ranges.append(f"{path.name}: {end - start} bytes at {start}")
-    named = ranges[:_MOST_NAMED]
-    left = len(ranges) - len(named)
-    if left:
-        named.append(f"and {left} other places")
-    return "; ".join(named)
+    return joined(ranges, _MOST_NAMED, "places")
 
 
 def _damaged_ranges(path: Path) -> Iterable[Range]:

@@ -34,10 +34,10 @@ from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_slices
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.store.layout import StoredFile
+from nsqd_py.store.log_bytes import crc_of
 
 # A file that grows goes up as an object at a base if at least this much of it is only in rounds.
 PREFIX_BYTES = 1024 * 1024
-_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,10 @@ class Upload:
 
     def describe(self, epoch: int) -> StoredFile:
         """Read the file, and return it as one of the store. May run in a thread. Raises OSError."""
-        crc = 0
-        front = b""
-        descriptor = open_file(self.file.path, os.O_RDONLY)
-        try:
-            for offset in range(0, self.size_bytes, _PIECE_BYTES):
-                left_bytes = self.size_bytes - offset
-                data = os.pread(descriptor, min(_PIECE_BYTES, left_bytes), offset)
-                crc = extend(crc, data)
-                front = front or data[: FILE_HEADER_BYTES + RECORD_HEADER_BYTES]
-        finally:
-            os.close(descriptor)
+        with open(self.file.path, "rb", opener=open_file) as file:
+            front = file.read(min(self.size_bytes, FILE_HEADER_BYTES + RECORD_HEADER_BYTES))
+            file.seek(0)
+            crc = crc_of(file, self.size_bytes)
         first_id, first_ns = _first_in(front)
         return StoredFile(
             self.topic.name,
@@ -300,12 +293,10 @@ class StoredFiles:
     def __len__(self) -> int:
         return sum(len(log.files) for log in self._logs.values())
 
-    def of_topic(self, topic: str) -> list[StoredFile]:
-        """Return the files of a topic in order."""
+    def of_file(self, topic: str, file: LogFile) -> StoredFile | None:
+        """Return what the store has of a file of nsqd's log, in the version that nsqd has."""
         log = self._logs.get(topic)
-        if log is None:
-            return []
-        return [log.files[first_seq] for first_seq in log.first_seqs]
+        return log.same(file) if log is not None else None
 
     def add(self, file: StoredFile) -> StoredFile | None:
         """Add a file, and return the one that it replaces."""

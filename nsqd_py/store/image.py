@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.ranges import Range
-from nsqd_py.diskqueue.records import Damaged, FileHeader
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.feed.codec import BEGIN, COMMIT, PART, WRITE, FileMessage
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
 from nsqd_py.objects.calls import Missing, ReadableObjects
@@ -51,6 +51,13 @@ class Tail:
         self.chunks.append(data)
         self.end_offset += len(data)
 
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the bytes with their offsets in the file. Raises OSError."""
+        offset = self.start_offset
+        for data in self.chunks:
+            yield offset, data
+            offset += len(data)
+
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
@@ -67,6 +74,11 @@ class LogSource:
         if self.tail is not None:
             return self.tail.end_offset
         return self.stored.size_bytes if self.stored is not None else 0
+
+    @property
+    def is_sealed(self) -> bool:
+        """True if the store has the file as one object, in which nsqd can read."""
+        return self.tail is None and self.stored is not None and self.stored.is_sealed
 
 
 @dataclass(slots=True)
@@ -173,6 +185,10 @@ class StoreImage:
             begin = before if tail.start_offset else None
             found[first_seq] = LogSource(name, first_seq, tail.salt, begin, tail)
         return [found[seq] for seq in sorted(found)]
+
+    def has_messages(self, topic: str) -> bool:
+        """True if the store has a message of this topic, or had one."""
+        return any(source.size_bytes > FILE_HEADER_BYTES for source in self.log_files(topic))
 
     # ---- applying rounds
 

@@ -8,7 +8,7 @@ from nsqd_py.errors import StartError
 from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.store.layout import BadObject, Head
-from nsqd_py.store.lineage import Lineage
+from nsqd_py.store.lineage import epochs_here, epochs_in, is_latest, is_related
 from nsqd_py.store.ownership import CLAIMS_FILE, Claims
 from nsqd_py.store.reading import read_state
 
@@ -56,11 +56,11 @@ class Permission:
         has_forgotten = not claims.store and any(claims.directory.glob("*.log"))
         if not (self._may_take_over or has_forgotten):
             return False
-        local = Lineage.in_data_path(claims.directory)
-        stored = Lineage.in_store(read_state(self._objects, self._ignore, claims.directory).image)
+        here = epochs_here(claims.directory)
+        stored = epochs_in(read_state(self._objects, self._ignore, claims.directory).image)
         if self._may_take_over:
-            return local.is_related(stored)
-        if not local.is_latest(stored):
+            return is_related(here, stored)
+        if not is_latest(here, stored):
             return False
         self._log.warning(
             "STORE: %s is %s in %s; the epochs of the logs show that %r has their messages: nsqd goes on with it",

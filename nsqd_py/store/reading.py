@@ -13,7 +13,15 @@ from typing import NamedTuple
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Missing, Objects, StoreError
 from nsqd_py.store.image import OnDamage, StoreImage, read_head, read_rounds, take_round
-from nsqd_py.store.layout import HEAD_NAME, ROUNDS, BadObject, Head, parse_round_name, round_name
+from nsqd_py.store.layout import (
+    HEAD_NAME,
+    ROUNDS,
+    BadObject,
+    Head,
+    missing_text,
+    parse_round_name,
+    round_name,
+)
 from nsqd_py.store.rounds import HEADER_BYTES, begins_base, decode
 from nsqd_py.store.spill import Spill
 
@@ -81,8 +89,7 @@ class StateReader:
 
     def _listed(self) -> list[int]:
         """Return the numbers in the list of rounds, which may lag, in order."""
-        numbers = {parse_round_name(listed.name) or 0 for listed in self._objects.list(ROUNDS)}
-        return sorted(numbers - self._foreign)
+        return sorted(round_sizes(self._objects).keys() - self._foreign)
 
     def _read_to_gap(self) -> None:
         """Read up to the first number that is free."""
@@ -103,17 +110,18 @@ class StateReader:
     def _note_unknown(self) -> None:
         """Report that the head was rolled back: the rounds count."""
         self.report(
+            HEAD_NAME,
             f"{ROUNDS}/ has rounds of the epoch {self.image.epoch}, which {HEAD_NAME} does not know: an earlier version of it "
-            "was put back"
+            "was put back",
         )
 
     def _note_damaged(self, number: int, data: bytes, error: BadObject) -> None:
         """Leave out a round that is damaged."""
-        self.report(str(error))
+        self.report(round_name(number), str(error))
 
-    def report(self, text: str) -> None:
-        """Report damage once. Raises BadObject if the caller accepts none."""
-        error = BadObject(text)
+    def report(self, name: str, text: str) -> None:
+        """Report damage of an object once. Raises BadObject if the caller accepts none."""
+        error = BadObject(text, name)
         if self._on_damage is None:
             raise error
         if text not in self._reported:
@@ -128,10 +136,11 @@ class StateReader:
             raise StoreError(f"{round_name(number)} is in the list of rounds, but cannot be read")
         if later - number > _FAR and self._is_foreign(later):
             return
-        text = f"{round_name(number)} is missing: it was deleted or lost"
+        name = round_name(number)
+        text = missing_text(name)
         if later - number > 1:
-            text = f"{round_name(number)} to {round_name(later - 1)} are missing: they were deleted or lost"
-        self.report(text)
+            text = f"{name} to {round_name(later - 1)} are missing: they were deleted or lost"
+        self.report(name, text)
         self.image.skip(later)
 
     def _is_foreign(self, number: int) -> bool:
@@ -153,6 +162,11 @@ class StateReader:
         self._note_damaged(number, data, error)
 
 
+def round_sizes(objects: Objects) -> dict[int, int]:
+    """Return the sizes of the rounds in the list of objects, by number. Raises StoreError and StoreRefused."""
+    return {parse_round_name(listed.name) or 0: listed.size_bytes for listed in objects.list(ROUNDS)}
+
+
 def is_base(objects: Objects, number: int) -> bool:
     """True if this round is there, and begins a base. Raises StoreError and StoreRefused."""
     try:
@@ -171,7 +185,7 @@ class State(NamedTuple):
     image: StoreImage
 
 
-class _HeadMoved(NsqdError):
+class HeadMoved(NsqdError):
     """The owner of the store has begun a new base, or there is a new owner: what was read may be gone."""
 
 
@@ -185,7 +199,7 @@ def read_state(objects: Objects, on_damage: OnDamage | None, directory: Path | N
         reader = StateReader(objects, head, partial(_check_same, objects, head), on_damage, directory)
         try:
             reader.read()
-        except _HeadMoved:
+        except HeadMoved:
             continue
         return State(head, reader.image)
 
@@ -199,4 +213,4 @@ def _head_of(objects: Objects) -> Head:
 
 def _check_same(objects: Objects, head: Head) -> None:
     if _head_of(objects) != head:
-        raise _HeadMoved(f"the head of {objects!r} was moved")
+        raise HeadMoved(f"the head of {objects!r} was moved")

@@ -45,9 +45,9 @@ class StoreCopy:
 
     def _source_of(self, topic: str, file: LogFile, end: int) -> LogSource | None:
         """Return where the store has this log file; its rounds are read only for what is in none of the files."""
-        for stored in self._files.of_topic(topic):
-            if stored.first_seq == file.first_seq and stored.salt == file.salt and stored.size_bytes >= end:
-                return LogSource(file.path.name, file.first_seq, file.salt, stored, None)
+        stored = self._files.of_file(topic, file)
+        if stored is not None and stored.size_bytes >= end:
+            return LogSource(file.path.name, file.first_seq, file.salt, stored, None)
         found: list[LogSource] = []
 
         def read() -> None:
@@ -84,18 +84,10 @@ class _StoredCopy:
                 found.append(self._objects.get_range(name, offset, until))
 
             in_thread(self._threadpool, fetch)
-        return b"".join([*found, *self._parts_of_tail(offset, end)])
-
-    def _parts_of_tail(self, start: int, end: int) -> Iterator[bytes]:
-        tail = self._source.tail
-        if tail is None:
-            return
-        position = tail.start_offset
-        for chunk in tail.chunks:
-            after = position + len(chunk)
-            if after > start and position < end:
-                yield chunk[max(0, start - position) : end - position]
-            position = after
+        if self._source.tail is not None:
+            for start, data in self._source.tail.pieces():
+                found.append(data[max(0, offset - start) : max(0, end - start)])
+        return b"".join(found)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         yield self.fetch_bytes(start, end - start)

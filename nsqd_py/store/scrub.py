@@ -21,8 +21,9 @@ from nsqd_py.objects.calls import Exists, Missing, Objects, StoreError, StoreRef
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import DiskThreads, in_thread
 from nsqd_py.settings.durations import HOUR_NS, SECOND_NS
-from nsqd_py.store.checking import check_file, has_bytes_of, round_damage
-from nsqd_py.store.layout import HEAD_NAME, StoredFile, aside_name, round_name
+from nsqd_py.store.checking import check_file, round_damage
+from nsqd_py.store.layout import HEAD_NAME, StoredFile, aside_name, missing_text, round_name
+from nsqd_py.store.log_bytes import has_bytes_of
 from nsqd_py.store.ownership import Owner
 
 _DAY_S = 24 * HOUR_NS / SECOND_NS
@@ -173,7 +174,7 @@ class StoreScrub:
     def _damage_of_round(self, number: int) -> tuple[str, bytes | None]:
         data = self._get(round_name(number))
         if data is None:
-            return f"{round_name(number)} is missing: it was deleted or lost", None
+            return missing_text(round_name(number)), None
         return self._in_thread(round_damage, number, data), data
 
     def _get(self, name: str) -> bytes | None:

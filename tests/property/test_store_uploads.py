@@ -25,7 +25,7 @@ from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import StoreImage
 from nsqd_py.store.layout import HEAD_NAME, round_name
 from nsqd_py.store.ownership import Claims, Owner, claim
-from nsqd_py.store.restore import Restoration
+from nsqd_py.store.restoring.restoration import Restoration
 from nsqd_py.store.uploading import calls, stream, timing, writing
 from nsqd_py.store.uploading.stream import StoreStream
 from tests.property.test_standby_model import owed_to, remaining, run_in_new_directory

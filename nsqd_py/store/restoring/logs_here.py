@@ -9,20 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nsqd_py.broker.state_files import decode_checked, read_epochs
 from nsqd_py.diskqueue.files.log_file import replace_file
-from nsqd_py.diskqueue.journals.epochs import (
-    EPOCHS_FILE,
-    Epochs,
-    SavedEpochs,
-    decode_epochs_of_logs,
-    encode_epoch_file,
-    with_ended,
-)
-from nsqd_py.runtime.documents import BAD_CONTENT
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epochs, encode_epoch_file, with_ended
 from nsqd_py.store.image import StoreImage
-
-_NOTHING = SavedEpochs(0, {}, {})
+from nsqd_py.store.lineage import epochs_here, epochs_in
 
 
 class LogsHere:
@@ -31,9 +21,9 @@ class LogsHere:
     def __init__(self, directory: Path, image: StoreImage) -> None:
         self._directory = directory
         self._image = image
-        self._saved = read_epochs(directory) or _NOTHING
+        self._saved = epochs_here(directory)
         self._logs = dict(self._saved.logs)
-        self._ended_in_store = saved_in(image).ended
+        self._ended_in_store = epochs_in(image).ended
 
     def was_deleted(self, topic: str) -> bool:
         """True if nsqd has deleted the log here that the store has."""
@@ -96,14 +86,6 @@ class LogsHere:
         if self._logs != self._saved.logs or ended != self._saved.ended:
             content = encode_epoch_file(self._saved.node, self._logs, ended)
             replace_file(self._directory / EPOCHS_FILE, content)
-
-
-def saved_in(image: StoreImage) -> SavedEpochs:
-    """Return the content of `nsqd.epochs` in a store; nothing if there is none, or a damaged one."""
-    try:
-        return decode_checked(bytes(image.small.get(EPOCHS_FILE, b"")), decode_epochs_of_logs) or _NOTHING
-    except BAD_CONTENT:
-        return _NOTHING
 
 
 def _numbers(epochs: Epochs) -> set[int]:
