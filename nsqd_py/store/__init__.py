@@ -6,7 +6,7 @@ image      the state of a store, by applying its rounds; readers begin here
 spill      bytes of long ends of log files, in memory or in a file without a name
 contents   the messages of a store as parts of log files, for who reads it in place
 reading    reads the state at one moment, from the base before if the newest one is damaged
-lineage    whose messages a store has, by the epochs of logs
+logs_here  whose messages a store has, and which logs a data path has, by their epochs
 ownership  one writer at a time: claims, and rounds that only their owner can add
 permission  decides whether an nsqd may claim a store
 options    the settings

@@ -22,12 +22,11 @@ from pathlib import Path
 
 from nsqd_py.broker.state_files import BACKUP_FILE
 from nsqd_py.diskqueue.checking import damage_in
-from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX, read_journal
 from nsqd_py.diskqueue.journals.ranges import Range
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-from nsqd_py.diskqueue.recovery import recover_file
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.feed.feed import PIECE_BYTES
 from nsqd_py.feed.pieces import Begin, Commit, Part, Piece, TopicListing, TopicsListed, Write
@@ -45,7 +44,7 @@ from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
 from nsqd_py.store.files import PREFIX_BYTES
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, BadObject, Head, StoredFile
-from nsqd_py.store.log_bytes import crc_of
+from nsqd_py.store.log_bytes import crc_of, end_of
 from nsqd_py.store.reading import read_state
 from nsqd_py.store.restoring.restoration import Incomplete, Restoration, joined
 from nsqd_py.store.rounds import BASE, MARK, ROUND_BYTES, RoundObject, files_frame, piece_frame
@@ -299,26 +298,14 @@ class _StoreWriter:
             salt = FileHeader.unchecked(file.read(FILE_HEADER_BYTES)).salt
             file.seek(0)
             crc = crc_of(file, size_bytes)
-        end_seq, newest_ns = _end_of(path, first_seq)
+        # Those of a file whose header is damaged are unknown.
+        end_seq, newest_ns = end_of(path) or (first_seq, 0)
         stored = StoredFile(
             topic, first_seq, salt, size_bytes, crc, True, end_seq, 0, 0, 0, newest_ns, self._head.epoch
         )
         self._objects.put_file(stored.name, path, size_bytes)
         path.unlink()  # a backup so needs the space of one copy, and of one file
         return stored
-
-
-def _end_of(path: Path, first_seq: int) -> tuple[int, int]:
-    """Return the number after the last message of a log file, and its latest timestamp; those of a damaged one are unknown."""
-    try:
-        file = LogFile.open(path, os.O_RDONLY)
-    except Damaged:
-        return first_seq, 0
-    try:
-        recover_file(file, is_last=False)
-        return file.end_seq, file.newest_ns
-    finally:
-        file.close()
 
 
 def _pieces_of(path: Path) -> Iterator[Piece]:

@@ -149,9 +149,8 @@ class _Check:
             self._note_earlier(known, image)
         if head is not None and image.base < head.base:
             self._note(round_name(head.base), "the base that head.json names is not complete", self._remedy())
-        for files in image.files.values():
-            for file in files:
-                self._check_file(file)
+        for file in image.all_files():
+            self._check_file(file)
 
     def _read_head(self) -> Head | None:
         """Return the head, corrected if that is possible; None if it is not."""

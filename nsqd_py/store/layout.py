@@ -224,6 +224,11 @@ def parse_file_epoch(name: str, otherwise: int) -> int:
     return int(match["epoch"]) if match else otherwise
 
 
+def topic_of_file(name: str) -> str:
+    """Return the topic in the name of a log file in the store."""
+    return name.removeprefix(f"{FILES}/").partition("/")[0].removeprefix("=")
+
+
 def topic_prefix(topic: str) -> str:
     """Return the prefix of the log files of a topic. `.` and `..` are topics, and no parts of a path."""
     return f"{FILES}/={topic}" if topic in (".", "..") else f"{FILES}/{topic}"
@@ -231,25 +236,12 @@ def topic_prefix(topic: str) -> str:
 
 def decode_stored_file(fields: Any) -> StoredFile:
     """Return the file that a list in JSON describes. Raises BAD_CONTENT."""
-    topic, first_seq, salt, size_bytes, crc, is_sealed, *others, is_whole = fields
-    if not isinstance(topic, str) or not is_valid_name(topic.encode()) or is_ephemeral(topic):
-        raise ValueError(f"{topic!a:.100} is no topic with files")
-    for truth in (is_sealed, is_whole):
+    file = StoredFile._make(fields)
+    if not isinstance(file.topic, str) or not is_valid_name(file.topic.encode()) or is_ephemeral(file.topic):
+        raise ValueError(f"{file.topic!a:.100} is no topic with files")
+    for truth in (file.is_sealed, file.is_whole):
         if not isinstance(truth, bool):
             raise TypeError(f"{truth!a:.50} is not true or false")
-    end_seq, first_id, last_id, first_ns, last_ns, epoch = map(checked_number, others)
-    return StoredFile(
-        topic,
-        checked_number(first_seq),
-        checked_number(salt),
-        checked_number(size_bytes),
-        checked_number(crc),
-        is_sealed,
-        end_seq,
-        first_id,
-        last_id,
-        first_ns,
-        last_ns,
-        epoch,
-        is_whole,
-    )
+    for number in file[1:]:
+        checked_number(number)
+    return file

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from google_crc32c import extend
 
+from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
+from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.store.image import LogSource
@@ -63,6 +66,26 @@ def salt_of(path: Path) -> int | None:
     """Return the salt of a log file; None if its header is damaged. Raises OSError."""
     header = header_of(path)
     return header.salt if header is not None else None
+
+
+class LogFileEnd(NamedTuple):
+    """The number after the last message of a log file, and its latest timestamp."""
+
+    seq: int
+    newest_ns: int
+
+
+def end_of(path: Path) -> LogFileEnd | None:
+    """Return the end of a log file; None if its header is damaged. Raises OSError."""
+    try:
+        file = LogFile.open(path, os.O_RDONLY)
+    except Damaged:
+        return None
+    try:
+        recover_file(file, is_last=False)
+        return LogFileEnd(file.end_seq, file.newest_ns)
+    finally:
+        file.close()
 
 
 def crc_of(file: IO[bytes], size_bytes: int) -> int:

@@ -445,7 +445,7 @@ class Owner:
         )  # the state may be that of a base before the one that the head names
         self._bases: deque[tuple[int, int]] = deque([(now_ns, kept)])
         self._dropped: deque[tuple[int, tuple[str, ...]]] = deque()
-        self._known_files = {file.name for files in image.files.values() for file in files}
+        self._known_files = {file.name for file in image.all_files()}
         self._sweep_ns: int | None = now_ns + KEEP_NS
         self._limit = 0  # rounds below it can be deleted
         self._due: list[str] = []

@@ -8,7 +8,7 @@ from nsqd_py.errors import StartError
 from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.store.layout import BadObject, Head
-from nsqd_py.store.lineage import epochs_here, epochs_in, is_latest, is_related
+from nsqd_py.store.logs_here import LogsHere
 from nsqd_py.store.ownership import CLAIMS_FILE, Claims
 from nsqd_py.store.reading import read_state
 
@@ -56,11 +56,11 @@ class Permission:
         has_forgotten = not claims.store and any(claims.directory.glob("*.log"))
         if not (self._may_take_over or has_forgotten):
             return False
-        here = epochs_here(claims.directory)
-        stored = epochs_in(read_state(self._objects, self._ignore, claims.directory).image)
+        image = read_state(self._objects, self._ignore, claims.directory).image
+        logs = LogsHere(claims.directory, image)
         if self._may_take_over:
-            return is_related(here, stored)
-        if not is_latest(here, stored):
+            return logs.is_related()
+        if not logs.is_latest():
             return False
         self._log.warning(
             "STORE: %s is %s in %s; the epochs of the logs show that %r has their messages: nsqd goes on with it",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Missing, Objects, StoreError
-from nsqd_py.store.image import OnDamage, StoreImage, read_head, read_rounds, take_round
+from nsqd_py.store.image import OnDamage, StoreImage, head_of, read_rounds, take_round
 from nsqd_py.store.layout import (
     HEAD_NAME,
     ROUNDS,
@@ -195,7 +195,7 @@ def read_state(objects: Objects, on_damage: OnDamage | None, directory: Path | N
     The arguments are those of `StateReader`. Raises Missing if there is no store, BadObject and the errors of `Objects`.
     """
     while True:
-        head = _head_of(objects)
+        head = head_of(objects)
         reader = StateReader(objects, head, partial(_check_same, objects, head), on_damage, directory)
         try:
             reader.read()
@@ -204,13 +204,6 @@ def read_state(objects: Objects, on_damage: OnDamage | None, directory: Path | N
         return State(head, reader.image)
 
 
-def _head_of(objects: Objects) -> Head:
-    head = read_head(objects)
-    if head is None:
-        raise Missing(f"there is no store at {objects!r}: {HEAD_NAME} is missing")
-    return head
-
-
 def _check_same(objects: Objects, head: Head) -> None:
-    if _head_of(objects) != head:
+    if head_of(objects) != head:
         raise HeadMoved(f"the head of {objects!r} was moved")

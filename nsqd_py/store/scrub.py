@@ -11,12 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 
-from nsqd_py.diskqueue.files.log_file import LogFile
-from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.objects.calls import Exists, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import DiskThreads, in_thread
@@ -25,38 +23,13 @@ from nsqd_py.store.checking import check_file, round_damage
 from nsqd_py.store.layout import HEAD_NAME, StoredFile, aside_name, missing_text, round_name
 from nsqd_py.store.log_bytes import has_bytes_of
 from nsqd_py.store.ownership import Owner
+from nsqd_py.store.uploading.stream import StoreStream
 
 _DAY_S = 24 * HOUR_NS / SECOND_NS
 _LEAST_PAUSE_S = 0.001
 _PASS_PAUSE_S = 1.0
 _CONFIRM_AFTER_S = 0.1
 _RETRY_S = 60.0
-
-
-class ScrubbedStream(Protocol):
-    """The stream that puts what is new, as a scrub sees it. Methods of it return at once."""
-
-    @property
-    def last_round(self) -> int:
-        """The number of the last object that is stored; 0 before the first one."""
-
-    def files_now(self) -> list[StoredFile]:
-        """Return the log files of the store. With many files it takes ms, so a pass asks once."""
-
-    def has_file(self, file: StoredFile) -> bool:
-        """True if a log file is still one of the store."""
-
-    def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
-        """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
-
-    def replace_file(self, before: StoredFile, file: StoredFile) -> None:
-        """Let the next round name a file that was put again."""
-
-    def begin_base(self) -> None:
-        """Put a new base soon."""
-
-    def look_soon(self) -> None:
-        """Look at the head soon, and write it again if it is damaged."""
 
 
 @dataclass(eq=False, repr=False)
@@ -72,7 +45,7 @@ class StoreScrub:
 
     _objects: Objects
     _owner: Owner
-    _stream: ScrubbedStream
+    _stream: StoreStream
     _requests_per_day: int
     _log: Log
     checked_objects: int = 0

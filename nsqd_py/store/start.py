@@ -88,8 +88,8 @@ class StoreStart:
         self._log.info("STORE: %r is this nsqd's, in the epoch %d", self._objects, owner.epoch)
         self._write_state(image)
         self._damage += self._restoration.failed.values()
-        stored = [file for files in image.files.values() for file in files]
-        files = StoredFiles(file for file in stored if file.name not in self._restoration.gone)
+        gone = self._restoration.gone
+        files = StoredFiles(file for file in image.all_files() if file.name not in gone)
         history = StoreHistory(self._objects, files, self._options)
         return Started(
             self._objects, owner, files, history, self._restoration, self._damage, self._is_other_node
@@ -148,8 +148,8 @@ class StoreStart:
         damage: list[BadObject] = []
         image = read_state(self._objects, damage.append, self._directory).image
         sizes = {listed.name: listed.size_bytes for listed in self._objects.list(FILES)}
-        stored = [file for files in image.files.values() for file in files]
-        if not image.is_broken and all(sizes.get(file.name) == file.size_bytes for file in stored):
+        has_all = all(sizes.get(file.name) == file.size_bytes for file in image.all_files())
+        if has_all and not image.is_broken:
             return None if damage else image
         try:
             self._restoration.run(image)

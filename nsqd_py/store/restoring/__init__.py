@@ -3,5 +3,4 @@
 restoration  into an empty data path: everything that it needs before it serves
 catching_up  into one that has lost its end, or was a copy: what is missing there, topic by topic
 one_topic    one topic of such a data path, file by file
-logs_here    which logs it has, by their epochs, next to those of the store
 """

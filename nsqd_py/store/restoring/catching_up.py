@@ -18,7 +18,7 @@ from nsqd_py.runtime.private_files import open_file
 from nsqd_py.standby.copies.data_path import topic_of
 from nsqd_py.store.image import LogSource, StoreImage
 from nsqd_py.store.log_bytes import salt_of
-from nsqd_py.store.restoring.logs_here import LogsHere
+from nsqd_py.store.logs_here import LogsHere
 from nsqd_py.store.restoring.one_topic import TopicCatchUp, move_aside
 from nsqd_py.store.restoring.restoration import Restoration, journals_in
 
@@ -79,7 +79,7 @@ class _CatchUp:
         """Bring a topic of the store up to its state, or keep what is here."""
         if self._logs.was_deleted(topic):
             self._log.info("STORE: topic %s was deleted here; its messages in the store are too old", topic)
-            self._image.files.pop(topic, None)
+            self._image.drop_files(topic)
             return
         if topic in self._here and self._is_other_log(topic):
             is_older = self._image.has_messages(topic) or self._is_behind
@@ -172,7 +172,7 @@ class _CatchUp:
                 topic,
                 kept[-1],
             )
-        self._image.files.pop(topic, None)
+        self._image.drop_files(topic)
 
     def _set_aside(self, topic: str) -> None:
         """Move the files of a topic here aside, since its log in the store was made later."""

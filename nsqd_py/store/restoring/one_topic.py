@@ -9,11 +9,10 @@ from pathlib import Path
 
 from nsqd_py.broker.state_files import forget_clean_stop
 from nsqd_py.diskqueue.checking import damage_in
-from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name
+from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.ranges import Range
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-from nsqd_py.diskqueue.recovery import recover_file
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.objects.calls import Missing
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.standby.copies.data_path import topic_of
@@ -21,7 +20,7 @@ from nsqd_py.standby.copies.syncing import write_at
 from nsqd_py.standby.copies.unfinished import Unfinished
 from nsqd_py.store.image import LogSource, StoreImage
 from nsqd_py.store.layout import BadObject
-from nsqd_py.store.log_bytes import has_bytes_of, header_of, read_source, salt_of
+from nsqd_py.store.log_bytes import end_of, has_bytes_of, header_of, read_source, salt_of
 from nsqd_py.store.restoring.restoration import Restoration, directory_aside
 
 
@@ -98,17 +97,8 @@ class TopicCatchUp:
     def _is_covered(self, source: LogSource) -> bool:
         """True if a sparse file, which a compaction has made, reaches over this one."""
         before = [name for name in self.local if name < source.name]
-        if not before:
-            return False
-        try:
-            file = LogFile.open(self._path(before[-1]), os.O_RDONLY)
-        except Damaged:
-            return False
-        try:
-            recover_file(file, is_last=False)
-            return file.end_seq > source.first_seq
-        finally:
-            file.close()
+        end = end_of(self._path(before[-1])) if before else None
+        return end is not None and end.seq > source.first_seq
 
     # ---- files that are in both
 
@@ -187,7 +177,7 @@ class TopicCatchUp:
         """Keep the store's version apart, and let the local file go up as a new one."""
         kept = self.restoration.write_apart(source)
         if source.stored is not None:
-            self.image.files[self.topic].remove(source.stored)
+            self.image.drop_file(source.stored)
         self.restoration.log.error(
             "STORE: %s has other messages here than in the store, as after a time without --store: nsqd serves those that "
             "are here; the store's file is kept in %s",
