@@ -392,20 +392,16 @@ class StoredFiles:
 
         The first log of a topic that is asked for is the one that the store had before.
         """
+        if log is not None:
+            self.attach(topic, log)
         mine = self._logs.get(topic)
-        if mine is None:
-            if log is not None:
-                self._logs[topic] = _Log(log)
-            return []
-        if mine.log is None and log is not None:
-            mine.log = log
-        if mine.log is log:
+        if mine is None or mine.log is log:
             return []
         gone = list(mine.files.values())
         self.size_bytes -= sum(file.size_bytes for file in gone)
         del self._logs[topic]
         if log is not None:
-            self._logs[topic] = _Log(log)
+            self.attach(topic, log)
         return gone
 
     # ---- what must go up

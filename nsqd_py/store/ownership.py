@@ -153,9 +153,8 @@ def claim(
     image = _Takeover(objects, head, on_damage, claims.directory).run(known)
     owner = Owner(objects, head, version, image, clock)
     owner.check()  # invariant 3
-    claims.keep_only(
-        writer
-    )  # not earlier: if the head was rolled back, a later claim knows this data path by its rounds
+    # Not earlier: if the head was rolled back, a later claim knows this data path by its rounds.
+    claims.keep_only(writer)
     return owner
 
 
@@ -440,9 +439,8 @@ class Owner:
         self._new_base = 0  # a base that is not complete
         self._complete_base = max(head.base, image.base)
         now_ns = clock()
-        kept = min(
-            head.base, image.base
-        )  # the state may be that of a base before the one that the head names
+        # The state may be that of a base before the one that the head names.
+        kept = min(head.base, image.base)
         self._bases: deque[tuple[int, int]] = deque([(now_ns, kept)])
         self._dropped: deque[tuple[int, tuple[str, ...]]] = deque()
         self._known_files = {file.name for file in image.all_files()}

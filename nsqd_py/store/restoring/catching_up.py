@@ -43,10 +43,10 @@ class _CatchUp:
     """A data path that catches up with the state of a store.
 
     _here      the names of its log files and journals, by topic
-    _known     the channels of the topics in its nsqd.dat; None if that is not known
+    _known     the channels of the topics in its nsqd.dat; None if that is missing or damaged
+    _left      the same, if other channels and topics were deleted; None if that is not known
     _is_copy   where messages are missing, positions are too old as well
     _is_behind nsqd had written messages that are missing here, or may have
-    _is_last   what nsqd.dat does not name was deleted
     """
 
     def __init__(self, restoration: Restoration, image: StoreImage, *, is_last: bool, is_copy: bool) -> None:
@@ -62,7 +62,9 @@ class _CatchUp:
         lacks_messages = any(self._lacks_messages(topic) for topic in image.topics)
         self._is_copy = is_copy or (is_last and lacks_messages)
         self._is_behind = is_copy or lacks_messages
-        self._is_last = is_last and not self._is_behind
+        self._left = None
+        if is_last and not self._is_behind:
+            self._left = self._known
 
     def run(self) -> None:
         for topic in list(self._image.topics):
@@ -88,12 +90,10 @@ class _CatchUp:
                 self._keep_apart(topic)
                 return
             self._set_aside(topic)
-        known = self._known
+        left = self._left
         journals = self._journals[topic]
         if topic in self._here:
-            channels = None
-            if self._is_last and known is not None:
-                channels = known.get(topic, set())
+            channels = left.get(topic, set()) if left is not None else None
             one = TopicCatchUp(
                 self._restoration,
                 self._image,
@@ -105,7 +105,7 @@ class _CatchUp:
             )
             one.run(channels, self._logs.common_end(topic))
             self._logs.take(topic)
-        elif not self._is_last or known is None or topic in known or self._image.has_messages(topic):
+        elif left is None or topic in left or self._image.has_messages(topic):
             self._log.warning("STORE: topic %s is missing here, and comes back from the store", topic)
             self._restoration.write_journals(self._image, journals)
             self._restoration.fetch(self._restoration.needed(self._image, topic, journals))

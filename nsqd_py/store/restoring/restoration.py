@@ -66,24 +66,28 @@ class Restoration:
         is_copy  it may be another nsqd's, which had the store
         """
         names = set(os.listdir(self.directory))
-        if BACKUP_FILE in names:
-            missing = read_checked(self.directory / BACKUP_FILE, lambda fields: str(fields["missing"]))
-            if missing and not restore_from:  # the operator has read it
-                self.log.error("STORE: nsqd serves without what the store has lost: %s", missing)
-                return False
-            if not restore_from:
-                raise StartError(
-                    f"{self.directory.absolute()} was not restored completely: give --restore-from again, which restores "
-                    "it from the beginning"
-                )
+        is_begun = BACKUP_FILE in names
+        if not restore_from:
+            if is_begun:
+                self._check_is_decided()
+            return False
+        if is_begun or names <= _OF_EMPTY:
             return True
-        if not restore_from or names <= _OF_EMPTY:
-            return bool(restore_from)
         if CLAIMS_FILE in names or is_copy:
             return False
         raise StartError(
             f"{self.directory.absolute()} is not empty, and was in no store: choose an empty --data-path for --restore-from"
         )
+
+    def _check_is_decided(self) -> None:
+        """Raise StartError unless the operator has read what is missing, and wants nsqd to serve without that."""
+        missing = read_checked(self.directory / BACKUP_FILE, lambda fields: str(fields["missing"]))
+        if not missing:
+            raise StartError(
+                f"{self.directory.absolute()} was not restored completely: give --restore-from again, which restores "
+                "it from the beginning"
+            )
+        self.log.error("STORE: nsqd serves without what the store has lost: %s", missing)
 
     def run(self, image: StoreImage, *, is_complete: bool = False) -> int:
         """Write all files that are needed, and return their number; with `is_complete`, all that there are.
