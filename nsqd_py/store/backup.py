@@ -35,6 +35,7 @@ from nsqd_py.objects.opening import open_objects, parse_store_url
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, making, open_file, read_bytes
+from nsqd_py.runtime.threads import nothing
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.copies.data_path import topic_of
@@ -387,7 +388,7 @@ def _write_files(options: NsqdOptions, source: str, target: Path) -> tuple[int, 
     if not image.mark:
         raise BadBackup("it is not complete: its base has no end")
     image.small.pop(EPOCHS_FILE, None)
-    restoration = Restoration(target, objects, _go_on, Log(level=FATAL))
+    restoration = Restoration(target, objects, nothing, Log(level=FATAL))
     lost = ""
     try:
         restoration.run(image, is_complete=True)
@@ -399,7 +400,3 @@ def _write_files(options: NsqdOptions, source: str, target: Path) -> tuple[int, 
     for text in [*map(str, damage), *restoration.failed.values()]:
         complain(f"nsqd-py: {text}")
     return len(set(os.listdir(target)) - {"lost+found"}), lost
-
-
-def _go_on() -> None:
-    """Nothing has to be done between two steps of a command."""

@@ -130,8 +130,6 @@ class StoreImage:
     next_number  of the round that must come next
     epoch        of the last round
     mark         number of the last round with a mark that counts; 0 before the first one
-    mark_ns      when that was made, in ns since the epoch, on the clock of its writer
-    size_bytes   size of the rounds since the base began
     spill        takes the ends of logs that are too many for the memory; None keeps them there
     is_broken    True if a round after the base was damaged or is missing: the state is what is left
     """
@@ -140,9 +138,7 @@ class StoreImage:
         self.next_number = first_number
         self.epoch = 0
         self.mark = 0
-        self.mark_ns = 0
         self.base = 0
-        self.size_bytes = 0
         self._first_number = first_number
         self._writer = ""
         self._spill = spill
@@ -227,14 +223,12 @@ class StoreImage:
         self.next_number += 1
         self.epoch = obj.epoch
         self._writer = obj.writer
-        self.size_bytes += len(obj.payload)
         if obj.is_takeover:
             self._new = None
             self._state.begun.clear()
         if obj.is_base:
             self._new = _State(spill=self._spill)
             self._new_base = obj.number
-            self.size_bytes = len(obj.payload)
         state = self._state if self._new is None else self._new
         try:
             for message in messages:
@@ -284,7 +278,6 @@ class StoreImage:
             self.is_broken = False
         if not self.is_broken:
             self.mark = obj.number
-            self.mark_ns = obj.time_ns
 
     def _take(self, state: _State, name: str, message: rounds.Message) -> None:
         if isinstance(message, FilesChanged):
