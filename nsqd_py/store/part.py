@@ -207,7 +207,8 @@ class StoreAddition(Addition):
     def other_copies(self) -> list[StoreCopy]:
         if self.stream is None:
             return []
-        return [StoreCopy(self._objects, self._broker.services.threadpool, self.stream.files)]
+        services = self._broker.services
+        return [StoreCopy(self._objects, services.threadpool, self.stream.files, services.directory)]
 
 
 class StorePart(Part):
