@@ -77,7 +77,7 @@ class LocalDamage:
             self._broker.log.error("STORE: %s", self.text)
 
     def _repair(self, topic: Topic, damaged: list[DamagedBytes]) -> None:
-        """Have new damage of a topic repaired, in a greenlet: the rounds are a copy of the log. A later look finds what is left."""
+        """Have new damage of a topic repaired, in a greenlet: the rounds are a copy of the log. A later look finds the rest."""
         log_files = self._broker.log_files
         if log_files is None or topic.log is None:
             return
