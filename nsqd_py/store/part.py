@@ -152,7 +152,8 @@ class StoreAddition(Addition):
 
     def other_copies(self) -> list[StoreCopy]:
         started = self.started
-        return [StoreCopy(started.objects, self._broker.services.threadpool, started.files)]
+        services = self._broker.services
+        return [StoreCopy(started.objects, services.threadpool, started.files, services.directory)]
 
 
 class StorePart(Part):

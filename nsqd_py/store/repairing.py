@@ -14,17 +14,22 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby.repairs.repair import RepairedFile, repair_range
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import LogSource, StoreReader
+from nsqd_py.store.spill import Spill
 
 
 class StoreCopy:
-    """The store as another copy of the logs: a `Copy` of `broker.mending`."""
+    """The store as another copy of the logs: a `Copy` of `broker.mending`.
+
+    directory  takes a file without a name, with what is too much for the memory
+    """
 
     name = "the store"
 
-    def __init__(self, objects: Objects, threadpool: Any, files: StoredFiles) -> None:
+    def __init__(self, objects: Objects, threadpool: Any, files: StoredFiles, directory: Path) -> None:
         self._objects = objects
         self._threadpool = threadpool
         self._files = files
+        self._directory = directory
 
     def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
         topic, _ = parse_log_file_name(file.path.name) or ("", 0)
@@ -51,7 +56,7 @@ class StoreCopy:
         found: list[LogSource] = []
 
         def read() -> None:
-            reader = StoreReader(self._objects)
+            reader = StoreReader(self._objects, spill=Spill(self._directory))
             reader.refresh()
             found.extend(
                 source

@@ -1,8 +1,8 @@
 """Damage on the disk in what only rounds of the store have: a base would take it for the right bytes.
 
 A base, and a log file as an object, are read from the disk; what comes before them in the store is then not needed any more. A
-bit that has flipped on the disk since the round was put must not replace it. So bases wait, and rounds go on: a restart gets the
-right bytes from the rounds.
+bit that has flipped on the disk since the round was put must not replace it. So bases wait, and rounds go on, until the damage is
+repaired from the rounds: at once, or by a restart.
 """
 
 from __future__ import annotations
@@ -53,21 +53,38 @@ class LocalDamage:
             return ""
         first = self.found[0]
         return (
-            f"{first.name} is damaged on the disk in the bytes {first.start} to {first.end}, of which the store has the right "
-            "ones: no base is put until nsqd is restarted, which gets them back"
+            f"{first.name} is damaged on the disk in the bytes {first.start} to {first.end}, of which the store has "
+            "the right ones: no base is put until they are repaired; a restart repairs them, too"
         )
 
     def look(self) -> None:
-        """Find the damage. Raises OSError. Blocks this greenlet."""
-        damaged: list[DamagedBytes] = []
+        """Find the damage, and have it repaired. Raises OSError. Blocks this greenlet."""
+        found: list[DamagedBytes] = []
+        is_first = self._known is None
+        known = self._known if self._known is not None else set()
         for topic in list(self._broker.topics.values()):
-            damaged += self._in_topic(topic)
-        if self._known is None:
-            self._known = set(damaged)
+            damaged = self._in_topic(topic)
+            if is_first:
+                known.update(damaged)
+                continue
+            new = [each for each in damaged if each not in known]
+            found += new
+            self._repair(topic, new)
+        self._known = known
         before = self.text
-        self.found = [each for each in damaged if each not in self._known]
+        self.found = found
         if self.text not in ("", before):
             self._broker.log.error("STORE: %s", self.text)
+
+    def _repair(self, topic: Topic, damaged: list[DamagedBytes]) -> None:
+        """Have new damage of a topic repaired, in a greenlet: the rounds are a copy of the log. A later look finds the rest."""
+        log_files = self._broker.log_files
+        if log_files is None or topic.log is None:
+            return
+        for file in list(topic.log.files):
+            ranges = [(each.start, each.end) for each in damaged if each.name == file.path.name]
+            if ranges:
+                log_files.damaged((topic, file), ranges)
 
     def is_in(self, topic: Topic, file: LogFile) -> bool:
         """True if this file has new damage in what no stored file has. Raises OSError. Blocks this greenlet."""

@@ -24,7 +24,7 @@ from nsqd_py.store.rounds import files_frame
 from nsqd_py.store.uploading.calls import StoreCalls
 from nsqd_py.store.uploading.local_damage import LocalDamage
 
-_LOOK_AGAIN_S = 60.0  # at damage
+_LOOK_AGAIN_S = 10.0  # at damage, which is being repaired
 _LISTED_AT_ONCE = 200  # files in a frame: 0.5 ms of processor
 
 
