@@ -114,7 +114,7 @@ def check_store(url: str, endpoint: str, directory: Path) -> StoreReport:
     while True:
         report = StoreReport(url)
         try:
-            _Check(open_objects(url, endpoint), directory, report).run()
+            _Check(open_objects(url, endpoint), Claims(directory), report).run()
         except HeadMoved:  # an nsqd writes it
             continue
         except (NsqdError, ValueError) as error:
@@ -122,16 +122,15 @@ def check_store(url: str, endpoint: str, directory: Path) -> StoreReport:
         return report
 
 
+@dataclass(eq=False, repr=False)
 class _Check:
-    """Reads one store, and adds what it finds to `report`."""
+    """Reads one store, and adds what it finds to `_report`."""
 
-    def __init__(self, objects: Objects, directory: Path, report: StoreReport) -> None:
-        self._objects = objects
-        self._directory = directory
-        self._report = report
-        self._claims = Claims(directory)
-        self._is_mine = False
-        self._head_data = b""
+    _objects: Objects
+    _claims: Claims
+    _report: StoreReport
+    _is_mine: bool = False
+    _head_data: bytes = b""
 
     def run(self) -> None:
         """Raises HeadMoved, after which all must be read again, BadObject and the errors of `Objects`."""
@@ -190,7 +189,7 @@ class _Check:
         self._note(file.name, damage, remedy)
 
     def _is_on_disk(self, file: StoredFile) -> bool:
-        path = self._directory / file.local_name
+        path = self._claims.directory / file.local_name
         with suppress(FileNotFoundError):
             return salt_of(path) == file.salt and has_bytes_of(path, file)
         return False

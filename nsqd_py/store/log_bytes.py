@@ -18,7 +18,7 @@ from nsqd_py.store.image import LogSource
 from nsqd_py.store.layout import BadObject, StoredFile
 
 # Of a request for a part of an object.
-PIECE_BYTES = 4 * 1024 * 1024
+_PIECE_BYTES = 4 * 1024 * 1024
 _LOCAL_PIECE_BYTES = 1024 * 1024
 
 # ---- in the store
@@ -30,8 +30,8 @@ def read_object(objects: Objects, file: StoredFile) -> Iterator[tuple[int, bytes
     Blocks. Raises BadObject if it is damaged, at its end if only its checksum is wrong, and the errors of `Objects`.
     """
     crc = 0
-    for start in range(0, file.size_bytes, PIECE_BYTES):
-        end = min(start + PIECE_BYTES, file.size_bytes)
+    for start in range(0, file.size_bytes, _PIECE_BYTES):
+        end = min(start + _PIECE_BYTES, file.size_bytes)
         data = objects.get_range(file.name, start, end)
         crc = extend(crc, data)
         if len(data) != end - start:
@@ -47,6 +47,17 @@ def read_source(objects: Objects, source: LogSource) -> Iterator[tuple[int, byte
         yield from read_object(objects, source.stored)
     if source.tail is not None:
         yield from source.tail.pieces()
+
+
+def read_range(objects: Objects, source: LogSource, start: int, end: int) -> bytes:
+    """Return these bytes of a log file that a store has, fewer at its end, unchecked. Blocks. Raises the errors of `Objects`."""
+    found: list[bytes] = []
+    stored = source.stored
+    if stored is not None and start < stored.size_bytes:
+        found.append(objects.get_range(stored.name, start, min(end, stored.size_bytes)))
+    if source.tail is not None:
+        found += (data[max(0, start - at) : max(0, end - at)] for at, data in source.tail.pieces())
+    return b"".join(found)
 
 
 # ---- on the disk

@@ -6,6 +6,7 @@ While nsqd serves, a store that is away costs nothing but its protection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -38,24 +39,19 @@ _POLL_S = 0.01
 COPYING, STORING, AWAY = "copying", "storing", "away"
 
 
+@dataclass(eq=False, repr=False)
 class StoreAddition(Addition):
     """What the store adds to the broker: waiting publishers, statistics, a notice, and a copy of the logs."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        started: Started,
-        waiting: WaitingPublishers,
-        stream: StoreStream,
-        scrub: StoreScrub,
-    ) -> None:
-        self._broker = broker
-        self.started = started
-        self.waiting = waiting
-        self.stream = stream
-        self.scrub = scrub
-        if broker.options.store_acks:
-            broker.sync.add_holder(self._written)
+    _broker: Broker
+    started: Started
+    waiting: WaitingPublishers
+    stream: StoreStream
+    scrub: StoreScrub
+
+    def __post_init__(self) -> None:
+        if self._broker.options.store_acks:
+            self._broker.sync.add_holder(self._written)
 
     def _written(self, _topic: Topic, publishers: Tickets) -> None:
         """A log was written."""

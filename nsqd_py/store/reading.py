@@ -6,6 +6,7 @@ A claim reads it so, a restoration without a claim, and who must know whose mess
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -29,31 +30,24 @@ from nsqd_py.store.spill import Spill
 _FAR = 100_000
 
 
+@dataclass(eq=False, repr=False)
 class StateReader:
     """Reads the state of a store that has this head. Blocks.
 
-    check_head  called where something was missing; it raises an error if the head was moved
-    on_damage   called with each damaged round, which is left out; None raises the error
-    directory   gets a file without a name with what is too much for the memory; None keeps all in memory
-    image       the state, as far as it was read
+    _check_head  called where something was missing; it raises an error if the head was moved
+    _on_damage   called with each damaged round, which is left out; None raises the error
+    _directory   gets a file without a name with what is too much for the memory; None keeps all in memory
+    image        the state, as far as it was read
     """
 
-    def __init__(
-        self,
-        objects: Objects,
-        head: Head,
-        check_head: Callable[[], None],
-        on_damage: OnDamage | None,
-        directory: Path | None,
-    ) -> None:
-        self.image = StoreImage()
-        self._objects = objects
-        self._head = head
-        self._check_head = check_head
-        self._on_damage = on_damage
-        self._directory = directory
-        self._reported: set[str] = set()
-        self._foreign: set[int] = set()
+    _objects: Objects
+    _head: Head
+    _check_head: Callable[[], None]
+    _on_damage: OnDamage | None
+    _directory: Path | None
+    image: StoreImage = field(default_factory=StoreImage)
+    _reported: set[str] = field(default_factory=set)
+    _foreign: set[int] = field(default_factory=set)
 
     def read(self) -> None:
         """Read the newest base that is complete, and the rounds after it. Raises BadObject and the errors of `Objects`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,22 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby.repairs.repair import RepairedFile, repair_range
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import LogSource, StoreReader
+from nsqd_py.store.log_bytes import read_range
 from nsqd_py.store.spill import Spill
 
 
+@dataclass(eq=False, repr=False)
 class StoreCopy:
     """The store as another copy of the logs: a `Copy` of `broker.mending`.
 
-    directory  takes a file without a name, with what is too much for the memory
+    _directory  takes a file without a name, with what is too much for the memory
     """
 
+    _objects: Objects
+    _threadpool: Any
+    _files: StoredFiles
+    _directory: Path
     name = "the store"
-
-    def __init__(self, objects: Objects, threadpool: Any, files: StoredFiles, directory: Path) -> None:
-        self._objects = objects
-        self._threadpool = threadpool
-        self._files = files
-        self._directory = directory
 
     def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
         topic, _ = parse_log_file_name(file.path.name) or ("", 0)
@@ -78,21 +79,13 @@ class _StoredCopy:
         self._source = source
 
     def fetch_bytes(self, offset: int, size_bytes: int) -> bytes:
-        end = offset + size_bytes
         found: list[bytes] = []
-        stored = self._source.stored
-        if stored is not None and offset < stored.size_bytes:
-            name = stored.name
-            until = min(end, stored.size_bytes)
 
-            def fetch() -> None:
-                found.append(self._objects.get_range(name, offset, until))
+        def fetch() -> None:
+            found.append(read_range(self._objects, self._source, offset, offset + size_bytes))
 
-            in_thread(self._threadpool, fetch)
-        if self._source.tail is not None:
-            for start, data in self._source.tail.pieces():
-                found.append(data[max(0, offset - start) : max(0, end - start)])
-        return b"".join(found)
+        in_thread(self._threadpool, fetch)
+        return found[0]
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         yield self.fetch_bytes(start, end - start)
