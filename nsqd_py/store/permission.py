@@ -53,8 +53,7 @@ class Permission:
         claims = self._claims
         if self._may_take_over and claims.store == head.store:
             return True
-        has_forgotten = not claims.store and any(claims.directory.glob("*.log"))
-        if not (self._may_take_over or has_forgotten):
+        if not (self._may_take_over or self._has_forgotten()):
             return False
         image = read_state(self._objects, self._ignore, claims.directory).image
         logs = LogsHere(claims.directory, image)
@@ -75,12 +74,16 @@ class Permission:
     def _ignore(_error: BadObject) -> None:
         """The claim reports damage."""
 
+    def _has_forgotten(self) -> bool:
+        """True if this data path has messages, and no valid note of its store."""
+        return not self._claims.store and any(self._claims.directory.glob("*.log"))
+
     def _found(self) -> str:
         return "damaged" if (self._claims.directory / CLAIMS_FILE).exists() else "missing"
 
     def _refusal(self, head: Head) -> str:
         directory = self._claims.directory.absolute()
-        if not self._claims.store and any(directory.glob("*.log")) and not self._may_take_over:
+        if self._has_forgotten() and not self._may_take_over:
             return (
                 f"{CLAIMS_FILE} is {self._found()} in {directory}, and another nsqd, {head.node} (epoch {head.epoch}), has "
                 f"begun an epoch in the store {self._objects!r} which this data path does not have: move the data path "
