@@ -293,6 +293,16 @@ class StoredFiles:
     def __len__(self) -> int:
         return sum(len(log.files) for log in self._logs.values())
 
+    def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
+        """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
+        mine = self._logs.get(file.topic)
+        if mine is None or mine.log is None:
+            return None
+        for each in mine.log.files:
+            if mine.same(each) == file and each.end_offset >= file.size_bytes:
+                return mine.log, each
+        return None
+
     def of_file(self, topic: str, file: LogFile) -> StoredFile | None:
         """Return what the store has of a file of nsqd's log, in the version that nsqd has."""
         log = self._logs.get(topic)

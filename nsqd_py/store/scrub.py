@@ -194,7 +194,7 @@ class StoreScrub:
 
     def _repair_file(self, file: StoredFile, damage: str) -> None:
         """Put a file again from the local one, under the epoch of this writer."""
-        found = self._stream.local_file(file)
+        found = self._stream.files.local_file(file)
         if found is None:
             self._note(file.name, damage, "it cannot be repaired: only the store has it")
             return

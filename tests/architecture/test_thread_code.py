@@ -148,7 +148,7 @@ WORK: dict[Place, Work] = {
         "Feed._is_damaged",
         "lambda: damaged.extend(damage_in(file.path, file.salt, file.end_offset))",
     ): Work(("nsqd_py.diskqueue.files:LogFile.path",)),
-    Place("nsqd_py.store.uploading.local_damage", "LocalDamage._in_file", "_find"): Work(
+    Place("nsqd_py.store.uploading.local_damage", "LocalDamage._in_file", "find"): Work(
         ("nsqd_py.diskqueue.files:LogFile.path",)
     ),
     Place("nsqd_py.store.uploading.calls", "StoreCalls.call", "work"): Work(

@@ -7,15 +7,14 @@ repaired from the rounds: at once, or by a restart.
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
-from nsqd_py.diskqueue.checking import damaged_ranges
+from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
-from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.store.files import StoredFiles
 
@@ -101,23 +100,13 @@ class LocalDamage:
         return found
 
     def _in_file(self, file: LogFile, start: int) -> list[DamagedBytes]:
-        found: list[DamagedBytes] = []
+        ranges: list[Range] = []
+
+        def find() -> None:
+            ranges.extend(damage_in(file.path, file.salt, file.end_offset, start))
+
         try:
-            in_thread(self._broker.services.threadpool, _find, file, start, found)
+            in_thread(self._broker.services.threadpool, find)
         except FileNotFoundError:  # it was dropped in the meantime
             return []
-        return found
-
-
-def _find(file: LogFile, start: int, found: list[DamagedBytes]) -> None:
-    """Add the damage of a file from `start` on; runs in a thread."""
-    path = file.path
-    end = file.end_offset
-    descriptor = open_file(path, os.O_RDONLY)
-    try:
-        for low, high in damaged_ranges(
-            lambda offset, size: os.pread(descriptor, size, offset), file.salt, end, start
-        ):
-            found.append(DamagedBytes(path.name, file.salt, low, high))
-    finally:
-        os.close(descriptor)
+        return [DamagedBytes(file.path.name, file.salt, low, high) for low, high in ranges]

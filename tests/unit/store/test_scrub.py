@@ -44,9 +44,6 @@ class Stream:
         self.asked.append(file)
         return file in self.files
 
-    def local_file(self, _file: StoredFile) -> None:
-        return None
-
     def replace_file(self, before: StoredFile, file: StoredFile) -> None:
         raise AssertionError(before, file)
 
