@@ -191,22 +191,21 @@ class StoreImage:
 
         Where a compaction has replaced a local file, the stored original counts: it has all messages.
         """
-        stored: dict[int, StoredFile] = {}
+        found: dict[int, LogSource] = {}
         for file in self._state.files.get(topic, {}).values():
-            known = stored.get(file.first_seq)
+            known = found.get(file.first_seq)
             if known is None or known.size_bytes <= file.size_bytes:
-                stored[file.first_seq] = file
-        found = {seq: LogSource(file.local_name, seq, file.salt, file, None) for seq, file in stored.items()}
+                found[file.first_seq] = LogSource(file.local_name, file.first_seq, file.salt, file, None)
         for name in self._state.tail_names.get(topic, ()):
             tail = self.tails[name]
             parsed = parse_log_file_name(name)
             assert parsed is not None
             first_seq = parsed[1]
-            before = stored.get(first_seq)
-            if before is not None and (before.salt != tail.salt or before.size_bytes >= tail.end_offset):
+            known = found.get(first_seq)
+            if known is not None and (known.salt != tail.salt or known.size_bytes >= tail.end_offset):
                 continue
-            begin = before if tail.start_offset else None
-            found[first_seq] = LogSource(name, first_seq, tail.salt, begin, tail)
+            stored = known.stored if known is not None and tail.start_offset else None
+            found[first_seq] = LogSource(name, first_seq, tail.salt, stored, tail)
         return [found[seq] for seq in sorted(found)]
 
     def has_messages(self, topic: str) -> bool:
