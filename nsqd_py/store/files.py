@@ -130,11 +130,6 @@ class Retention(NamedTuple):
         return is_young or newer_bytes < self.size_bytes
 
 
-def _may_go(topic: Topic, file: StoredFile) -> bool:
-    """True if no channel needs the file."""
-    return not topic.is_closed and not topic.is_needed(file.first_seq, file.end_seq)
-
-
 def _has_messages(file: StoredFile) -> bool:
     return file.end_seq > file.first_seq
 
@@ -343,8 +338,8 @@ class StoredFiles:
             if not mine.is_covered(file, sealed):
                 found += self._forget_all(mine.merged_into(file))
         local = {file.first_seq for file in log.files}
-        others = [each for each in mine.files.values() if each.first_seq not in local]
-        first_parts = [each for each in others if not each.is_sealed]
+        stored = mine.files.values()
+        first_parts = [each for each in stored if each.first_seq not in local and not each.is_sealed]
         return found + self._forget_all(first_parts)
 
     def _forget_all(self, files: list[StoredFile]) -> list[StoredFile]:
@@ -369,8 +364,7 @@ class StoredFiles:
                 return []
             if file.first_seq <= first_seq:
                 before = file
-        is_within = before is not None and before.end_seq > first_seq
-        is_merged = before is not None and is_within and before.path.name not in covered
+        is_merged = before is not None and before.end_seq > first_seq and before.path.name not in covered
         if is_merged or not stored.is_sealed:
             return self._forget_all([stored])
         return []
@@ -462,7 +456,8 @@ class StoredFiles:
             is_free = file.is_sealed and first_seq not in local
             is_retained = retention.keeps(file, newer_bytes, now_ns, steady_ns)
             newer_bytes += file.size_bytes
-            if is_free and not is_retained and _may_go(topic, file):
+            may_go = is_free and not is_retained and not topic.is_closed
+            if may_go and not topic.is_needed(file.first_seq, file.end_seq):
                 yield file
 
     def stored_ends(self, topic: Topic) -> list[tuple[LogFile, int]]:

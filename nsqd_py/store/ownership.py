@@ -150,7 +150,8 @@ def claim(
     _check_has_head(objects)
     _try_conditions(objects, writer)
     head, version, known = _claim_head(objects, writer, node, claims, check, on_damage)
-    image = _Takeover(objects, head, on_damage, claims.directory).run(known)
+    check_head = partial(_check_head, objects, head)
+    image = _Takeover(objects, head, check_head, on_damage, claims.directory).run(known)
     owner = Owner(objects, head, version, image, clock)
     owner.check()  # invariant 3
     # Not earlier: if the head was rolled back, a later claim knows this data path by its rounds.
@@ -333,9 +334,6 @@ def _is_rolled_back(found: Head, own: Head) -> bool:
 class _Takeover(StateReader):
     """Reads the state that a claim has found, and ends the epoch before. Methods raise as `claim` does."""
 
-    def __init__(self, objects: Objects, head: Head, on_damage: OnDamage | None, directory: Path) -> None:
-        super().__init__(objects, head, partial(_check_head, objects, head), on_damage, directory)
-
     def run(self, known: StoreImage | None) -> StoreImage:
         """Return the state up to the takeover. `known` is what was read before the claim, with the head before it."""
         if known is None:
@@ -366,7 +364,7 @@ class _Takeover(StateReader):
         if is_mine:
             self.image.apply(taken)
         else:  # a late round of the writer before, or the takeover of a later one
-            _check_head(self._objects, head)
+            self._check_head()
         return is_mine
 
     def _is_known(self, epoch: int) -> bool:
