@@ -10,8 +10,8 @@ logs_here  whose messages a store has, and which logs a data path has, by their 
 ownership  one writer at a time: claims, and rounds that only their owner can add
 permission  decides whether an nsqd may claim a store
 options    the settings
-part       the store as a part of nsqd: what is shown, its end
 start      claims the store, and gets from it what is missing in the data path
+part       the store as a part of nsqd: its start and end, and what is shown
 waiting    the publishers that wait for the store
 uploading  the room that puts bases, rounds and log files into the store
 files      the log files that are in the store, and those that must go up
