@@ -34,7 +34,7 @@ STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.copies.copy`
 MEMBER_FILE = "nsqd.member"  # the random id of a data path, which is not copied
 STANDBYS_FILE = "nsqd.standbys"  # see `nsqd_py.standby.repairs.give_back`
 STORE_FILE = "nsqd.store"  # see `nsqd_py.store.ownership`
-BACKUP_FILE = "nsqd.backup"  # in a data path that is not restored completely, see `nsqd_py.store.restore`
+BACKUP_FILE = "nsqd.backup"  # in a data path that is not restored completely, see `nsqd_py.store.restoring`
 
 # Each begins with the checksum of the rest.
 _CHECKED_FILES = (
@@ -105,16 +105,11 @@ def _checked_content(data: bytes) -> bytes | None:
 
 def data_path_id(directory: Path) -> str:
     """Return the random id of a data path. It is made at the first call. Raises OSError."""
-    identity = known_data_path_id(directory)
+    identity = read_checked(directory / MEMBER_FILE, _decode_id)
     if not identity:
         identity = os.urandom(8).hex()
         write_checked(directory / MEMBER_FILE, {"id": identity})
     return identity
-
-
-def known_data_path_id(directory: Path) -> str:
-    """Return the random id of a data path; "" if none was made, or its file is damaged. Raises OSError."""
-    return read_checked(directory / MEMBER_FILE, _decode_id) or ""
 
 
 def _decode_id(fields: dict[str, object]) -> str:

@@ -135,11 +135,12 @@ def next_valid(read: ReadAt, salt: int, offset: int, end: int) -> int:
     return end
 
 
-def damage_in(path: Path, salt: int | None = None, end: int | None = None) -> list[Range]:
+def damage_in(path: Path, salt: int | None = None, end: int | None = None, start: int = 0) -> list[Range]:
     """Return the byte ranges of a log file without a valid record, in which a damaged header is one.
 
     `salt` is the one that the header must have; without it, a file with a damaged header is damaged as a whole. `end` is
-    the end of its last record; without it, that is the end of the file. Raises OSError.
+    the end of its last record; without it, that is the end of the file. `start` is the begin of the first record that is
+    checked; 0 checks the header, too. Raises OSError.
     """
     with open(path, "rb", buffering=0) as file:
         descriptor = file.fileno()
@@ -153,9 +154,9 @@ def damage_in(path: Path, salt: int | None = None, end: int | None = None) -> li
             if salt is None:
                 return [(0, end)]
             is_right = False
-        if not is_right:
+        if not is_right and not start:
             found.append((0, FILE_HEADER_BYTES))
-        return [*found, *damaged_ranges(read_by(descriptor), salt, end)]
+        return [*found, *damaged_ranges(read_by(descriptor), salt, end, max(start, FILE_HEADER_BYTES))]
 
 
 def numbers_in(path: Path, salt: int, ranges: Iterable[Range]) -> list[Range]:

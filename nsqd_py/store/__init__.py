@@ -6,16 +6,18 @@ image      the state of a store, by applying its rounds; readers begin here
 spill      bytes of long ends of log files, in memory or in a file without a name
 contents   the messages of a store as parts of log files, for who reads it in place
 reading    reads the state at one moment, from the base before if the newest one is damaged
-lineage    whose messages a store has, by the epochs of logs
+logs_here  whose messages a store has, and which logs a data path has, by their epochs
 ownership  one writer at a time: claims, and rounds that only their owner can add
 permission  decides whether an nsqd may claim a store
 options    the settings
-part       the store as a part of nsqd: its start, the publishers that wait, what is shown, its end
+start      claims the store, and gets from it what is missing in the data path
+part       the store as a part of nsqd: its start and end, and what is shown
+waiting    the publishers that wait for the store
 uploading  the room that puts bases, rounds and log files into the store
 files      the log files that are in the store, and those that must go up
 history    nsqd's logs go on in the store where its disk ends
-restore    writes what the store has into a data path
-logs_here  which logs a data path has, by their epochs, next to those of the store
+log_bytes  the bytes of log files, in the store and on the disk
+restoring  the room that writes what the store has into a data path
 checking   checks the objects of a store, for the scrub and --check-data
 scrub      reads the objects again and again, and has damaged ones repaired
 repairing  repairs nsqd's log files with what the store has

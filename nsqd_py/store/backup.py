@@ -20,16 +20,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from google_crc32c import extend
-
 from nsqd_py.broker.state_files import BACKUP_FILE
 from nsqd_py.diskqueue.checking import damage_in
-from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX, read_journal
 from nsqd_py.diskqueue.journals.ranges import Range
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-from nsqd_py.diskqueue.recovery import recover_file
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.feed.feed import PIECE_BYTES
 from nsqd_py.feed.pieces import Begin, Commit, Part, Piece, TopicListing, TopicsListed, Write
@@ -38,6 +35,7 @@ from nsqd_py.objects.opening import open_objects, parse_store_url
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, making, open_file, read_bytes
+from nsqd_py.runtime.threads import nothing
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.copies.data_path import topic_of
@@ -47,13 +45,13 @@ from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
 from nsqd_py.store.files import PREFIX_BYTES
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, BadObject, Head, StoredFile
+from nsqd_py.store.log_bytes import crc_of, end_of
 from nsqd_py.store.reading import read_state
-from nsqd_py.store.restore import Incomplete, Restoration
+from nsqd_py.store.restoring.restoration import Incomplete, Restoration, joined
 from nsqd_py.store.rounds import BASE, MARK, ROUND_BYTES, RoundObject, files_frame, piece_frame
 
 # In the work directory: what the nsqd has sent, and the store that is made of it.
 _COPY, _STORE = "copy", "store"
-_PIECE_BYTES = 256 * 1024
 # A journal in the first round may say that a message has moved to a topic whose log was sent before; the second round
 # has that log up to a later moment.
 _ROUNDS = 2
@@ -297,32 +295,18 @@ class _StoreWriter:
         """Put a log file as an object, and return what the base says of it."""
         topic, first_seq = parse_log_file_name(path.name) or ("", 0)
         size_bytes = path.stat().st_size
-        crc = 0
         with open(path, "rb", opener=open_file) as file:
             salt = FileHeader.unchecked(file.read(FILE_HEADER_BYTES)).salt
             file.seek(0)
-            while piece := file.read(_PIECE_BYTES):
-                crc = extend(crc, piece)
-        end_seq, newest_ns = _end_of(path, first_seq)
+            crc = crc_of(file, size_bytes)
+        # Those of a file whose header is damaged are unknown.
+        end_seq, newest_ns = end_of(path) or (first_seq, 0)
         stored = StoredFile(
             topic, first_seq, salt, size_bytes, crc, True, end_seq, 0, 0, 0, newest_ns, self._head.epoch
         )
         self._objects.put_file(stored.name, path, size_bytes)
         path.unlink()  # a backup so needs the space of one copy, and of one file
         return stored
-
-
-def _end_of(path: Path, first_seq: int) -> tuple[int, int]:
-    """Return the number after the last message of a log file, and its latest timestamp; those of a damaged one are unknown."""
-    try:
-        file = LogFile.open(path, os.O_RDONLY)
-    except Damaged:
-        return first_seq, 0
-    try:
-        recover_file(file, is_last=False)
-        return file.end_seq, file.newest_ns
-    finally:
-        file.close()
 
 
 def _pieces_of(path: Path) -> Iterator[Piece]:
@@ -346,11 +330,7 @@ def _damage_in(directory: Path) -> str:
     for path in sorted(directory.iterdir()):
         for start, end in _damaged_ranges(path):
             ranges.append(f"{path.name}: {end - start} bytes at {start}")
-    named = ranges[:_MOST_NAMED]
-    left = len(ranges) - len(named)
-    if left:
-        named.append(f"and {left} other places")
-    return "; ".join(named)
+    return joined(ranges, _MOST_NAMED, "places")
 
 
 def _damaged_ranges(path: Path) -> Iterable[Range]:
@@ -408,7 +388,7 @@ def _write_files(options: NsqdOptions, source: str, target: Path) -> tuple[int, 
     if not image.mark:
         raise BadBackup("it is not complete: its base has no end")
     image.small.pop(EPOCHS_FILE, None)
-    restoration = Restoration(target, objects, _go_on, Log(level=FATAL))
+    restoration = Restoration(target, objects, nothing, Log(level=FATAL))
     lost = ""
     try:
         restoration.run(image, is_complete=True)
@@ -420,7 +400,3 @@ def _write_files(options: NsqdOptions, source: str, target: Path) -> tuple[int, 
     for text in [*map(str, damage), *restoration.failed.values()]:
         complain(f"nsqd-py: {text}")
     return len(set(os.listdir(target)) - {"lost+found"}), lost
-
-
-def _go_on() -> None:
-    """Nothing has to be done between two steps of a command."""

@@ -12,20 +12,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from google_crc32c import extend
-
-from nsqd_py.diskqueue.files.log_file import LogFile
-from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Missing, Objects
 from nsqd_py.objects.opening import open_objects
-from nsqd_py.store.image import StoreImage, take_round
-from nsqd_py.store.layout import HEAD_NAME, ROUNDS, BadObject, Head, StoredFile, parse_round_name, round_name
+from nsqd_py.store.image import StoreImage
+from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, missing_text, round_name
+from nsqd_py.store.log_bytes import has_bytes_of, read_object, salt_of
 from nsqd_py.store.ownership import Claims
+from nsqd_py.store.reading import HeadMoved, StateReader, round_sizes
 from nsqd_py.store.rounds import decode
 
-# A request for a part of a log file reads so much.
-PIECE_BYTES = 4 * 1024 * 1024
+# Of a damaged head: no round has a later one.
+_UNKNOWN_EPOCH = 1 << 63
 
 
 # ---- one object
@@ -45,29 +43,15 @@ def check_file(objects: Objects, file: StoredFile) -> Iterator[str | None]:
 
     Blocks. Raises StoreError and StoreRefused.
     """
-    crc = 0
-    for start in range(0, file.size_bytes, PIECE_BYTES):
-        end = min(start + PIECE_BYTES, file.size_bytes)
-        try:
-            data = objects.get_range(file.name, start, end)
-        except Missing:
-            yield f"{file.name} is missing: it was deleted or lost"
-            return
-        if len(data) != end - start:
-            yield f"{file.name} is damaged: it ends at {start + len(data)}"
-            return
-        crc = extend(crc, data)
-        yield None
-    yield "" if crc == file.crc else f"{file.name} is damaged: its checksum is wrong"
-
-
-def has_bytes_of(path: Path, file: StoredFile) -> bool:
-    """True if a local log file begins with the bytes that the object has, or must have. Raises OSError."""
-    crc = 0
-    with open(path, "rb") as opened:
-        for start in range(0, file.size_bytes, PIECE_BYTES):
-            crc = extend(crc, opened.read(min(PIECE_BYTES, file.size_bytes - start)))
-    return crc == file.crc
+    try:
+        for _ in read_object(objects, file):
+            yield None
+    except Missing:
+        yield missing_text(file.name)
+    except BadObject as error:
+        yield str(error)
+    else:
+        yield ""
 
 
 # ---- a store, for --check-data
@@ -127,74 +111,71 @@ def check_store(url: str, endpoint: str, directory: Path) -> StoreReport:
 
     directory  the data path, whose nsqd repairs the store when it runs
     """
-    report = StoreReport(url)
-    try:
-        _Check(open_objects(url, endpoint), directory, report).run()
-    except (NsqdError, ValueError) as error:
-        report.problem = str(error)
-    return report
+    while True:
+        report = StoreReport(url)
+        try:
+            _Check(open_objects(url, endpoint), Claims(directory), report).run()
+        except HeadMoved:  # an nsqd writes it
+            continue
+        except (NsqdError, ValueError) as error:
+            report.problem = str(error)
+        return report
 
 
+@dataclass(eq=False, repr=False)
 class _Check:
-    """Reads one store, and adds what it finds to `report`."""
+    """Reads one store, and adds what it finds to `_report`."""
 
-    def __init__(self, objects: Objects, directory: Path, report: StoreReport) -> None:
-        self._objects = objects
-        self._directory = directory
-        self._report = report
-        self._claims = Claims(directory)
-        self._is_mine = False
+    _objects: Objects
+    _claims: Claims
+    _report: StoreReport
+    _is_mine: bool = False
+    _head_data: bytes = b""
 
     def run(self) -> None:
-        listed = [(parse_round_name(each.name) or 0, each.size_bytes) for each in self._objects.list(ROUNDS)]
+        """Raises HeadMoved, after which all must be read again, BadObject and the errors of `Objects`."""
+        sizes = round_sizes(self._objects)
         head = self._read_head()
-        base = head.base if head is not None else min((number for number, _ in listed), default=1)
-        image = StoreImage(max(1, base))
-        for number, size_bytes in sorted(listed):
-            if number >= image.next_number:
-                self._check_round(image, number, size_bytes)
-        if head is not None and image.epoch > head.epoch:
-            self._note_earlier(head, image)
-        if head is not None and head.base and image.base < head.base:
+        known = head or Head("", _UNKNOWN_EPOCH, "", "", min(sizes, default=1))
+        reader = StateReader(self._objects, known, self._check_same, self._note_round, None)
+        reader.read()
+        image = reader.image
+        first = max(1, image.base or known.base)
+        needed = [number for number in sizes if first <= number < image.next_number]
+        self._report.rounds = len(needed)
+        self._report.size_bytes = sum(sizes[number] for number in needed)
+        if image.epoch > known.epoch:
+            self._note_earlier(known, image)
+        if head is not None and image.base < head.base:
             self._note(round_name(head.base), "the base that head.json names is not complete", self._remedy())
-        for files in image.files.values():
-            for file in files:
-                self._check_file(file)
+        for file in image.all_files():
+            self._check_file(file)
 
     def _read_head(self) -> Head | None:
+        """Return the head, corrected if that is possible; None if it is not."""
         try:
-            data, _ = self._objects.get(HEAD_NAME)
+            self._head_data, _ = self._objects.get(HEAD_NAME)
         except Missing:
             raise BadObject(f'{HEAD_NAME} is missing; docs/store.md, "When head.json is missing"') from None
+        head: Head | None
         try:
-            head = Head.decode(data)
+            head = Head.decode(self._head_data)
         except BadObject as error:
             self._is_mine = bool(self._claims.store)
             self._note(HEAD_NAME, str(error), f"{self._remedy()}, or one with --restore-from")
-            corrected = Head.corrected(data)
-            if corrected is None:
-                return None
-            head = corrected
-        self._report.epoch = head.epoch
-        self._is_mine = self._claims.is_mine(head)
+            head = Head.corrected(self._head_data)
+        if head is not None:
+            self._report.epoch = head.epoch
+            self._is_mine = self._claims.is_mine(head)
         return head
 
-    def _check_round(self, image: StoreImage, number: int, size_bytes: int) -> None:
-        if number > image.next_number:
-            first = round_name(image.next_number)
-            self._note(first, f"{first} is missing, and all up to {round_name(number)}", self._remedy())
-            image.skip(number)
-        self._report.rounds += 1
-        self._report.size_bytes += size_bytes
-        try:
-            data, _ = self._objects.get(round_name(number))
-        except Missing:
-            self._note(round_name(number), f"{round_name(number)} is missing", self._remedy())
-            image.skip()
-            return
-        take_round(
-            image, number, data, lambda error: self._note(round_name(number), str(error), self._remedy())
-        )
+    def _check_same(self) -> None:
+        if self._objects.get(HEAD_NAME)[0] != self._head_data:
+            raise HeadMoved(f"the head of {self._objects!r} was moved")
+
+    def _note_round(self, error: BadObject) -> None:
+        if error.name != HEAD_NAME:  # `_note_earlier` says more
+            self._note(error.name, str(error), self._remedy())
 
     def _check_file(self, file: StoredFile) -> None:
         self._report.files += 1
@@ -208,12 +189,9 @@ class _Check:
         self._note(file.name, damage, remedy)
 
     def _is_on_disk(self, file: StoredFile) -> bool:
-        path = self._directory / file.local_name
-        with suppress(FileNotFoundError, Damaged):
-            local = LogFile.open(path, 0)
-            salt = local.salt
-            local.close()
-            return salt == file.salt and has_bytes_of(path, file)
+        path = self._claims.directory / file.local_name
+        with suppress(FileNotFoundError):
+            return salt_of(path) == file.salt and has_bytes_of(path, file)
         return False
 
     def _note_earlier(self, head: Head, image: StoreImage) -> None:

@@ -69,7 +69,7 @@ def incomplete_base(reader: StoreReader) -> str:
 
 def topics_of(image: StoreImage) -> list[str]:
     """Return the topics with messages in a store, by name."""
-    found = set(image.files)
+    found = {file.topic for file in image.all_files()}
     for name in image.tails:
         parsed = parse_log_file_name(name)
         if parsed is not None:

@@ -34,10 +34,10 @@ from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_slices
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.store.layout import StoredFile
+from nsqd_py.store.log_bytes import crc_of
 
 # A file that grows goes up as an object at a base if at least this much of it is only in rounds.
 PREFIX_BYTES = 1024 * 1024
-_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,10 @@ class Upload:
 
     def describe(self, epoch: int) -> StoredFile:
         """Read the file, and return it as one of the store. May run in a thread. Raises OSError."""
-        crc = 0
-        front = b""
-        descriptor = open_file(self.file.path, os.O_RDONLY)
-        try:
-            for offset in range(0, self.size_bytes, _PIECE_BYTES):
-                left_bytes = self.size_bytes - offset
-                data = os.pread(descriptor, min(_PIECE_BYTES, left_bytes), offset)
-                crc = extend(crc, data)
-                front = front or data[: FILE_HEADER_BYTES + RECORD_HEADER_BYTES]
-        finally:
-            os.close(descriptor)
+        with open(self.file.path, "rb", opener=open_file) as file:
+            front = file.read(min(self.size_bytes, FILE_HEADER_BYTES + RECORD_HEADER_BYTES))
+            file.seek(0)
+            crc = crc_of(file, self.size_bytes)
         first_id, first_ns = _first_in(front)
         return StoredFile(
             self.topic.name,
@@ -135,11 +128,6 @@ class Retention(NamedTuple):
         age_ns = min(now_ns - file.last_ns, steady_ns - id_time_ns(file.last_id))
         is_young = self.time_ns > 0 and age_ns < self.time_ns
         return is_young or newer_bytes < self.size_bytes
-
-
-def _may_go(topic: Topic, file: StoredFile) -> bool:
-    """True if no channel needs the file."""
-    return not topic.is_closed and not topic.is_needed(file.first_seq, file.end_seq)
 
 
 def _has_messages(file: StoredFile) -> bool:
@@ -300,12 +288,20 @@ class StoredFiles:
     def __len__(self) -> int:
         return sum(len(log.files) for log in self._logs.values())
 
-    def of_topic(self, topic: str) -> list[StoredFile]:
-        """Return the files of a topic in order."""
+    def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
+        """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
+        mine = self._logs.get(file.topic)
+        if mine is None or mine.log is None:
+            return None
+        for each in mine.log.files:
+            if mine.same(each) == file and each.end_offset >= file.size_bytes:
+                return mine.log, each
+        return None
+
+    def of_file(self, topic: str, file: LogFile) -> StoredFile | None:
+        """Return what the store has of a file of nsqd's log, in the version that nsqd has."""
         log = self._logs.get(topic)
-        if log is None:
-            return []
-        return [log.files[first_seq] for first_seq in log.first_seqs]
+        return log.same(file) if log is not None else None
 
     def add(self, file: StoredFile) -> StoredFile | None:
         """Add a file, and return the one that it replaces."""
@@ -342,8 +338,8 @@ class StoredFiles:
             if not mine.is_covered(file, sealed):
                 found += self._forget_all(mine.merged_into(file))
         local = {file.first_seq for file in log.files}
-        others = [each for each in mine.files.values() if each.first_seq not in local]
-        first_parts = [each for each in others if not each.is_sealed]
+        stored = mine.files.values()
+        first_parts = [each for each in stored if each.first_seq not in local and not each.is_sealed]
         return found + self._forget_all(first_parts)
 
     def _forget_all(self, files: list[StoredFile]) -> list[StoredFile]:
@@ -368,8 +364,7 @@ class StoredFiles:
                 return []
             if file.first_seq <= first_seq:
                 before = file
-        is_within = before is not None and before.end_seq > first_seq
-        is_merged = before is not None and is_within and before.path.name not in covered
+        is_merged = before is not None and before.end_seq > first_seq and before.path.name not in covered
         if is_merged or not stored.is_sealed:
             return self._forget_all([stored])
         return []
@@ -401,20 +396,16 @@ class StoredFiles:
 
         The first log of a topic that is asked for is the one that the store had before.
         """
+        if log is not None:
+            self.attach(topic, log)
         mine = self._logs.get(topic)
-        if mine is None:
-            if log is not None:
-                self._logs[topic] = _Log(log)
-            return []
-        if mine.log is None and log is not None:
-            mine.log = log
-        if mine.log is log:
+        if mine is None or mine.log is log:
             return []
         gone = list(mine.files.values())
         self.size_bytes -= sum(file.size_bytes for file in gone)
         del self._logs[topic]
         if log is not None:
-            self._logs[topic] = _Log(log)
+            self.attach(topic, log)
         return gone
 
     # ---- what must go up
@@ -465,7 +456,8 @@ class StoredFiles:
             is_free = file.is_sealed and first_seq not in local
             is_retained = retention.keeps(file, newer_bytes, now_ns, steady_ns)
             newer_bytes += file.size_bytes
-            if is_free and not is_retained and _may_go(topic, file):
+            may_go = is_free and not is_retained and not topic.is_closed
+            if may_go and not topic.is_needed(file.first_seq, file.end_seq):
                 yield file
 
     def stored_ends(self, topic: Topic) -> list[tuple[LogFile, int]]:

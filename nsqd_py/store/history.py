@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
@@ -144,14 +145,14 @@ class BlockCache:
 # ---- the files
 
 
+@dataclass(eq=False, repr=False)
 class TopicHistory(History):
     """The stored files of one log. The event loop has them."""
 
-    def __init__(self, topic_name: str, log: TopicLog, files: StoredFiles, cache: BlockCache) -> None:
-        self._topic_name = topic_name
-        self._log = log
-        self._files = files
-        self._cache = cache
+    _topic_name: str
+    _log: TopicLog
+    _files: StoredFiles
+    _cache: BlockCache
 
     def segments(self) -> Sequence[StoredFile]:
         return self._files.readable(self._topic_name, self._log)

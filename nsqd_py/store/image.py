@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.ranges import Range
-from nsqd_py.diskqueue.records import Damaged, FileHeader
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.feed.codec import BEGIN, COMMIT, PART, WRITE, FileMessage
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
 from nsqd_py.objects.calls import Missing, ReadableObjects
 from nsqd_py.store import rounds
-from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name, topic_prefix
+from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name, topic_of_file
 from nsqd_py.store.rounds import FilesChanged, RoundObject
 from nsqd_py.store.spill import Chunks, Spill
 
@@ -51,6 +51,13 @@ class Tail:
         self.chunks.append(data)
         self.end_offset += len(data)
 
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the bytes with their offsets in the file. Raises OSError."""
+        offset = self.start_offset
+        for data in self.chunks:
+            yield offset, data
+            offset += len(data)
+
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
@@ -68,15 +75,21 @@ class LogSource:
             return self.tail.end_offset
         return self.stored.size_bytes if self.stored is not None else 0
 
+    @property
+    def is_sealed(self) -> bool:
+        """True if the store has the file as one object, in which nsqd can read."""
+        return self.tail is None and self.stored is not None and self.stored.is_sealed
+
 
 @dataclass(slots=True)
 class _State:
     """What one base and the rounds after it say; `tail_names` has the names of `tails` by topic.
 
+    files  by topic and name, the one that was added last at the end
     holes  byte ranges of tails that rounds had which are lost, by name; there are zeros in their place
     """
 
-    files: dict[str, list[StoredFile]] = field(default_factory=dict)
+    files: dict[str, dict[str, StoredFile]] = field(default_factory=dict)
     tail_names: dict[str, set[str]] = field(default_factory=dict)
     tails: dict[str, Tail] = field(default_factory=dict)
     small: dict[str, bytearray] = field(default_factory=dict)
@@ -84,6 +97,19 @@ class _State:
     begun: dict[str, bytearray] = field(default_factory=dict)
     holes: dict[str, list[Range]] = field(default_factory=dict)
     spill: Spill | None = None
+
+    def add_file(self, file: StoredFile) -> None:
+        files = self.files.setdefault(file.topic, {})
+        name = file.name
+        files.pop(name, None)
+        files[name] = file
+
+    def remove_file(self, name: str) -> None:
+        topic = topic_of_file(name)
+        files = self.files.get(topic, {})
+        files.pop(name, None)
+        if not files:
+            self.files.pop(topic, None)
 
     def new_tail(self, name: str, salt: int, offset: int) -> None:
         """Let the end of a log file begin here."""
@@ -104,8 +130,6 @@ class StoreImage:
     next_number  of the round that must come next
     epoch        of the last round
     mark         number of the last round with a mark that counts; 0 before the first one
-    mark_ns      when that was made, in ns since the epoch, on the clock of its writer
-    size_bytes   size of the rounds since the base began
     spill        takes the ends of logs that are too many for the memory; None keeps them there
     is_broken    True if a round after the base was damaged or is missing: the state is what is left
     """
@@ -114,9 +138,7 @@ class StoreImage:
         self.next_number = first_number
         self.epoch = 0
         self.mark = 0
-        self.mark_ns = 0
         self.base = 0
-        self.size_bytes = 0
         self._first_number = first_number
         self._writer = ""
         self._spill = spill
@@ -129,7 +151,20 @@ class StoreImage:
     @property
     def files(self) -> dict[str, list[StoredFile]]:
         """The log files that are in the store as objects, by topic, in no order."""
-        return self._state.files
+        return {topic: list(files.values()) for topic, files in self._state.files.items()}
+
+    def all_files(self) -> Iterator[StoredFile]:
+        """Yield the log files that are in the store as objects."""
+        for files in self._state.files.values():
+            yield from files.values()
+
+    def drop_file(self, file: StoredFile) -> None:
+        """Leave out an object, since nsqd serves other messages than those that it has."""
+        self._state.remove_file(file.name)
+
+    def drop_files(self, topic: str) -> None:
+        """Leave out the objects of a topic."""
+        self._state.files.pop(topic, None)
 
     @property
     def tails(self) -> dict[str, Tail]:
@@ -156,23 +191,26 @@ class StoreImage:
 
         Where a compaction has replaced a local file, the stored original counts: it has all messages.
         """
-        stored: dict[int, StoredFile] = {}
-        for file in self.files.get(topic, ()):
-            known = stored.get(file.first_seq)
+        found: dict[int, LogSource] = {}
+        for file in self._state.files.get(topic, {}).values():
+            known = found.get(file.first_seq)
             if known is None or known.size_bytes <= file.size_bytes:
-                stored[file.first_seq] = file
-        found = {seq: LogSource(file.local_name, seq, file.salt, file, None) for seq, file in stored.items()}
+                found[file.first_seq] = LogSource(file.local_name, file.first_seq, file.salt, file, None)
         for name in self._state.tail_names.get(topic, ()):
             tail = self.tails[name]
             parsed = parse_log_file_name(name)
             assert parsed is not None
             first_seq = parsed[1]
-            before = stored.get(first_seq)
-            if before is not None and (before.salt != tail.salt or before.size_bytes >= tail.end_offset):
+            known = found.get(first_seq)
+            if known is not None and (known.salt != tail.salt or known.size_bytes >= tail.end_offset):
                 continue
-            begin = before if tail.start_offset else None
-            found[first_seq] = LogSource(name, first_seq, tail.salt, begin, tail)
+            stored = known.stored if known is not None and tail.start_offset else None
+            found[first_seq] = LogSource(name, first_seq, tail.salt, stored, tail)
         return [found[seq] for seq in sorted(found)]
+
+    def has_messages(self, topic: str) -> bool:
+        """True if the store has a message of this topic, or had one."""
+        return any(source.size_bytes > FILE_HEADER_BYTES for source in self.log_files(topic))
 
     # ---- applying rounds
 
@@ -184,14 +222,12 @@ class StoreImage:
         self.next_number += 1
         self.epoch = obj.epoch
         self._writer = obj.writer
-        self.size_bytes += len(obj.payload)
         if obj.is_takeover:
             self._new = None
             self._state.begun.clear()
         if obj.is_base:
             self._new = _State(spill=self._spill)
             self._new_base = obj.number
-            self.size_bytes = len(obj.payload)
         state = self._state if self._new is None else self._new
         try:
             for message in messages:
@@ -241,7 +277,6 @@ class StoreImage:
             self.is_broken = False
         if not self.is_broken:
             self.mark = obj.number
-            self.mark_ns = obj.time_ns
 
     def _take(self, state: _State, name: str, message: rounds.Message) -> None:
         if isinstance(message, FilesChanged):
@@ -265,18 +300,10 @@ class _Impossible(Exception):
 
 
 def _change_files(state: _State, changed: FilesChanged) -> None:
-    gone = set(changed.removed)
-    prefixes = {name.rpartition("/")[0] for name in gone}
-    for topic in [topic for topic in state.files if topic_prefix(topic) in prefixes]:
-        state.files[topic] = [file for file in state.files[topic] if file.name not in gone]
-        if not state.files[topic]:
-            del state.files[topic]
-    added: dict[str, dict[str, StoredFile]] = {}
+    for name in changed.removed:
+        state.remove_file(name)
     for file in changed.added:
-        added.setdefault(file.topic, {})[file.name] = file
-    for topic, by_name in added.items():
-        others = [file for file in state.files.get(topic, ()) if file.name not in by_name]
-        state.files[topic] = [*others, *by_name.values()]
+        state.add_file(file)
 
 
 def _list_topic(state: _State, listing: TopicListing) -> None:
@@ -306,7 +333,7 @@ def _drop_journals(state: _State, listing: TopicListing) -> None:
 
 def _salt_of_stored(state: _State, topic: str, name: str, offset: int) -> int:
     """Return the salt of the stored file that has the first bytes of a local one."""
-    for file in reversed(state.files.get(topic, ())):
+    for file in reversed(state.files.get(topic, {}).values()):
         if file.size_bytes == offset and file.local_name == name:
             return file.salt
     raise _Impossible(f"no file of the store has the first {offset} bytes of {name}")
@@ -435,9 +462,9 @@ def _write_with_holes(state: _State, name: str, offset: int, data: bytes) -> Non
 
 def _merge(state: _State, base: _State) -> None:
     """Add to a state what is there of a base that is not complete."""
-    for topic, files in base.files.items():
-        names = {file.name for file in files}
-        state.files[topic] = [file for file in state.files.get(topic, ()) if file.name not in names] + files
+    for files in base.files.values():
+        for file in files.values():
+            state.add_file(file)
     for topic, listing in base.topics.items():
         known = state.topics.get(topic)
         if known is not None and known.epochs[:1] != listing.epochs[:1]:  # it was deleted, and made again
@@ -463,6 +490,14 @@ def read_head(objects: ReadableObjects) -> Head | None:
     except Missing:
         return None
     return Head.decode(data)
+
+
+def head_of(objects: ReadableObjects) -> Head:
+    """Return the head of a store. Raises Missing if there is no store, BadObject and the errors of `Objects`."""
+    head = read_head(objects)
+    if head is None:
+        raise Missing(f"there is no store at {objects!r}: {HEAD_NAME} is missing")
+    return head
 
 
 def read_rounds(objects: ReadableObjects, first_number: int) -> Iterator[tuple[int, bytes]]:
@@ -513,10 +548,7 @@ class StoreReader:
 
     def refresh(self) -> bool:
         """Read what is new; return True if there was something. Raises Missing if there is no store."""
-        head = read_head(self._objects)
-        if head is None:
-            raise Missing(f"there is no store at {self._objects!r}: {HEAD_NAME} is missing")
-        self.head = head
+        head = self.head = head_of(self._objects)
         first = max(1, head.base)
         if first > self.image.next_number or not self.image.epoch:
             self.image = StoreImage(first, self._spill)

@@ -33,6 +33,7 @@ WRITER_BYTES = 8
 _ROUND_NAME = re.compile(rf"{ROUNDS}/(?P<number>[0-9a-f]{{16}})")
 _FILE_EPOCH = re.compile(r"-(?P<epoch>\d+)\.log$")
 _CHECKSUM = "crc32c"
+_OF_EARLIER = "member"  # a key that earlier versions wrote
 _CHECKSUM_BEGINS = b',\n "%b": ' % _CHECKSUM.encode()
 # How a head ends that has a checksum.
 _END = _CHECKSUM_BEGINS + b'"%08x"\n}\n'
@@ -42,11 +43,23 @@ _WRITER = re.compile(rf"[0-9a-f]{{{2 * WRITER_BYTES}}}")
 
 
 class BadObject(NsqdError):
-    """An object is damaged, foreign, or not the one that must be there; the text names it."""
+    """An object is damaged, foreign, or not the one that must be there; the text names it.
+
+    name  of the object, where a reader goes on without it; else ""
+    """
+
+    def __init__(self, text: str, name: str = "") -> None:
+        super().__init__(text)
+        self.name = name
 
 
 class LaterVersion(BadObject):
     """A later version of nsqd-py has written the object."""
+
+
+def missing_text(name: str) -> str:
+    """Return the sentence about an object that must be there, and is not."""
+    return f"{name} is missing: it was deleted or lost"
 
 
 # ---- rounds
@@ -84,9 +97,9 @@ class Head:
     node    its address, for people
     base    number of the first round of the newest complete base; 0 before the first one
     closed  True if that process has stopped, and has written everything that it had
-    member  random id of its data path; "" if it is not known
 
-    The JSON has a checksum too. A head without one is valid: an operator may have written it.
+    The JSON has a checksum too. A head without one is valid: an operator may have written it. Earlier versions wrote the random
+    id of the data path, `member`, which decides nothing.
     """
 
     store: str
@@ -95,7 +108,6 @@ class Head:
     node: str
     base: int = 0
     closed: bool = False
-    member: str = ""
 
     @property
     def is_backup(self) -> bool:
@@ -141,6 +153,7 @@ class Head:
             if fields.pop("format") != FORMAT:
                 text = f"{HEAD_NAME} was written by a later version of nsqd-py"
                 raise LaterVersion(text) if is_right else BadObject(f"{text}, or is damaged: {_WRONG}")
+            fields.pop(_OF_EARLIER, None)
             head = decode_fields(cls, fields)
         except BAD_CONTENT as error:
             raise BadObject(f"{HEAD_NAME} is damaged or foreign: {describe(error)}") from error
@@ -211,6 +224,11 @@ def parse_file_epoch(name: str, otherwise: int) -> int:
     return int(match["epoch"]) if match else otherwise
 
 
+def topic_of_file(name: str) -> str:
+    """Return the topic in the name of a log file in the store."""
+    return name.removeprefix(f"{FILES}/").partition("/")[0].removeprefix("=")
+
+
 def topic_prefix(topic: str) -> str:
     """Return the prefix of the log files of a topic. `.` and `..` are topics, and no parts of a path."""
     return f"{FILES}/={topic}" if topic in (".", "..") else f"{FILES}/{topic}"
@@ -218,25 +236,12 @@ def topic_prefix(topic: str) -> str:
 
 def decode_stored_file(fields: Any) -> StoredFile:
     """Return the file that a list in JSON describes. Raises BAD_CONTENT."""
-    topic, first_seq, salt, size_bytes, crc, is_sealed, *others, is_whole = fields
-    if not isinstance(topic, str) or not is_valid_name(topic.encode()) or is_ephemeral(topic):
-        raise ValueError(f"{topic!a:.100} is no topic with files")
-    for truth in (is_sealed, is_whole):
+    file = StoredFile._make(fields)
+    if not isinstance(file.topic, str) or not is_valid_name(file.topic.encode()) or is_ephemeral(file.topic):
+        raise ValueError(f"{file.topic!a:.100} is no topic with files")
+    for truth in (file.is_sealed, file.is_whole):
         if not isinstance(truth, bool):
             raise TypeError(f"{truth!a:.50} is not true or false")
-    end_seq, first_id, last_id, first_ns, last_ns, epoch = map(checked_number, others)
-    return StoredFile(
-        topic,
-        checked_number(first_seq),
-        checked_number(salt),
-        checked_number(size_bytes),
-        checked_number(crc),
-        is_sealed,
-        end_seq,
-        first_id,
-        last_id,
-        first_ns,
-        last_ns,
-        epoch,
-        is_whole,
-    )
+    for number in file[1:]:
+        checked_number(number)
+    return file

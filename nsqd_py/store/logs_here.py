@@ -1,5 +1,9 @@
 """Which logs a data path has, by `nsqd.epochs`, when it is compared with a store: `LogsHere`.
 
+The number of an epoch is given to one promotion of one nsqd, or to one new log. Copies of the same messages share numbers,
+and two nsqds that never had one of each other's messages share none. A restoration on another machine, and a promotion,
+begin a new epoch, which is in the store with the first base after it.
+
 A log keeps the number of its first epoch until its topic is deleted, and a later log has a higher one. So two logs of one
 topic that share no epoch are different logs, of which the one with the higher numbers was made after the other one was
 deleted. What nsqd has deleted itself is in the list of ended logs.
@@ -7,6 +11,7 @@ deleted. What nsqd has deleted itself is in the list of ended logs.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from nsqd_py.broker.state_files import decode_checked, read_epochs
@@ -26,29 +31,54 @@ _NOTHING = SavedEpochs(0, {}, {})
 
 
 class LogsHere:
-    """The epochs of the logs in a data path, next to those that a store has. Raises OSError."""
+    """The epochs of the logs in a data path, next to those that a store has. Raises OSError, and StartError as `read_epochs`."""
 
     def __init__(self, directory: Path, image: StoreImage) -> None:
         self._directory = directory
         self._image = image
         self._saved = read_epochs(directory) or _NOTHING
         self._logs = dict(self._saved.logs)
-        self._ended_in_store = saved_in(image).ended
+        self._stored = _saved_in(image)
+
+    # ---- whose messages the store has
+
+    def is_related(self) -> bool:
+        """True if this data path and the store have had messages in common, or if the store has none."""
+        stored = _all_numbers(self._stored)
+        return not stored or bool(_all_numbers(self._saved) & stored)
+
+    def is_latest(self) -> bool:
+        """True if no other nsqd has written the store since this one: it has begun no epoch that is not known here.
+
+        Without epochs, a data path proves nothing, although it may have the log files of the store: a restored copy has, too.
+        """
+        if not _all_numbers(self._saved) & _all_numbers(self._stored):
+            return False
+        last = {topic: epochs[-1].number for topic, epochs in self._logs.items() if epochs}
+        is_known = all(
+            epochs[-1].number <= last.get(topic, epochs[-1].number)
+            for topic, epochs in self._stored.logs.items()
+        )
+        return is_known and self._saved.node == self._stored.node
+
+    # ---- the log of one topic
+
+    def _here_and_stored(self, topic: str) -> tuple[set[int], set[int]]:
+        return _numbers(self._logs.get(topic, ())), _numbers(self._image.topics[topic].epochs)
 
     def was_deleted(self, topic: str) -> bool:
         """True if nsqd has deleted the log here that the store has."""
-        stored = _numbers(self._image.topics[topic].epochs)
+        _, stored = self._here_and_stored(topic)
         return any(log.epoch in stored for log in self._saved.ended.get(topic, ()))
 
     def is_deleted_in_store(self, topic: str) -> bool:
         """True if the store has the deletion of the log that is here."""
         here = _numbers(self._logs.get(topic, ()))
-        return any(log.epoch in here for log in self._ended_in_store.get(topic, ()))
+        return any(log.epoch in here for log in self._stored.ended.get(topic, ()))
 
     def is_other(self, topic: str) -> bool:
         """True if the log that is here is not the store's; False if one of them has no known epochs."""
-        here = _numbers(self._logs.get(topic, ()))
-        stored = _numbers(self._image.topics[topic].epochs)
+        here, stored = self._here_and_stored(topic)
         return bool(here and stored) and not here & stored
 
     def is_later(self, topic: str) -> bool:
@@ -61,20 +91,17 @@ class LogsHere:
         The two part where the first of them begins an epoch that the other one has not got. There is no limit if the
         log that is here goes on from the store's, or is another one.
         """
-        here = self._logs.get(topic, ())
-        stored = self._image.topics[topic].epochs
-        shared = _numbers(here) & _numbers(stored)
-        if not shared or stored[-1].number in shared:
+        here, stored = self._here_and_stored(topic)
+        shared = here & stored
+        if not shared or max(stored) in shared:
             return None
-        last = max(shared)
-        return min(epoch.first_seq for epoch in (*here, *stored) if epoch.number > last)
+        epochs = (*self._logs[topic], *self._image.topics[topic].epochs)
+        return min(epoch.first_seq for epoch in epochs if epoch.number > max(shared))
 
     def take(self, topic: str) -> None:
         """The data path has the store's log now: `save` notes its epochs, unless those that are here go on from them."""
         stored = self._image.topics[topic].epochs
-        here = self._logs.get(topic, ())
-        goes_on = bool(stored) and bool(here) and stored[-1] in here
-        if stored and not goes_on:
+        if stored and stored[-1] not in self._logs.get(topic, ()):
             self._logs[topic] = stored
 
     def keep(self, topic: str) -> None:
@@ -89,7 +116,7 @@ class LogsHere:
     def save(self) -> None:
         """Write `nsqd.epochs` if something is new in it; it gets the deletions that the store has. Raises OSError."""
         ended = self._saved.ended
-        for topic, logs in self._ended_in_store.items():
+        for topic, logs in self._stored.ended.items():
             for log in logs:
                 if log not in ended.get(topic, ()):
                     ended = with_ended(ended, topic, log)
@@ -98,13 +125,22 @@ class LogsHere:
             replace_file(self._directory / EPOCHS_FILE, content)
 
 
-def saved_in(image: StoreImage) -> SavedEpochs:
-    """Return the content of `nsqd.epochs` in a store; nothing if there is none, or a damaged one."""
-    try:
-        return decode_checked(bytes(image.small.get(EPOCHS_FILE, b"")), decode_epochs_of_logs) or _NOTHING
-    except BAD_CONTENT:
-        return _NOTHING
+def _saved_in(image: StoreImage) -> SavedEpochs:
+    """Return the epochs that a store has: those of its `nsqd.epochs`, and of its topics as they were listed last."""
+    saved = None
+    with suppress(*BAD_CONTENT):
+        saved = decode_checked(bytes(image.small.get(EPOCHS_FILE, b"")), decode_epochs_of_logs)
+    saved = saved or _NOTHING
+    listed = {topic: listing.epochs for topic, listing in image.topics.items() if listing.epochs}
+    return saved._replace(logs=saved.logs | listed)
 
 
 def _numbers(epochs: Epochs) -> set[int]:
     return {epoch.number for epoch in epochs}
+
+
+def _all_numbers(saved: SavedEpochs) -> set[int]:
+    """Return the numbers of all epochs, also of logs that were deleted."""
+    found = {number for epochs in saved.logs.values() for number in _numbers(epochs)}
+    found |= {log.epoch for logs in saved.ended.values() for log in logs}
+    return found | {saved.node} if saved.node else found

@@ -27,13 +27,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.broker.state_files import (
-    STORE_FILE,
-    data_path_id,
-    known_data_path_id,
-    read_checked,
-    write_checked,
-)
+from nsqd_py.broker.state_files import STORE_FILE, read_checked, write_checked
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
 from nsqd_py.store.image import OnDamage, StoreImage, read_head
@@ -47,11 +41,10 @@ from nsqd_py.store.layout import (
     LaterVersion,
     aside_name,
     parse_file_epoch,
-    parse_round_name,
     probe_name,
     round_name,
 )
-from nsqd_py.store.reading import StateReader, is_base
+from nsqd_py.store.reading import StateReader, is_base, round_sizes
 from nsqd_py.store.rounds import BASE, MARK, TAKEOVER, TAKEOVER_BYTES, RoundObject, decode
 
 # In the data path: the claims that this nsqd has made.
@@ -103,26 +96,8 @@ class Claims:
         if saved is not None:
             self.store, self.writers = saved
 
-    @property
-    def is_damaged(self) -> bool:
-        """True if the file is there, and damaged."""
-        return not self.store and (self.directory / CLAIMS_FILE).exists()
-
-    @property
-    def member(self) -> str:
-        """The random id of the data path."""
-        return data_path_id(self.directory)
-
     def is_mine(self, head: Head) -> bool:
-        """True if the last claim of the store was made for this data path.
-
-        If the file is damaged, it must still name the store or the writer, and the head must name this data path.
-        """
-        if self.is_damaged:
-            content = (self.directory / CLAIMS_FILE).read_bytes()
-            is_named = head.store.encode() in content or head.writer.encode() in content
-            member = known_data_path_id(self.directory)  # --check-data asks, which writes nothing
-            return is_named and bool(member) and head.member == member
+        """True if the last claim of the store was made for this data path."""
         return head.store == self.store and head.writer in self.writers
 
     def add(self, store: str, writer: str) -> None:
@@ -152,7 +127,7 @@ def claim(
     objects: Objects,
     node: str,
     claims: Claims,
-    check: Callable[[Head | None], None],
+    check: Callable[[Head | None], StoreImage | None],
     on_damage: OnDamage | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
     *,
@@ -161,7 +136,8 @@ def claim(
     """Make this process the owner of a store, and read its state. Blocks.
 
     node       address of this nsqd, for people
-    check      raises an error of the caller's if this nsqd may not claim a store with this head; None if there is no store
+    check      raises an error of the caller's if this nsqd may not claim a store with this head; None if there is no store.
+               If it has read the state, and has found nothing damaged, it returns that: the claim goes on from there
     on_damage  called with each damaged round, which is then copied aside and left out; None raises the error
     is_restoring  the state may be another nsqd's: if the head is damaged, it is written again from the rounds
 
@@ -173,13 +149,13 @@ def claim(
         _write_head_again(objects, writer, claims, on_damage, is_restoring=is_restoring)
     _check_has_head(objects)
     _try_conditions(objects, writer)
-    head, version = _claim_head(objects, writer, node, claims, check, on_damage)
-    image = _Takeover(objects, head, on_damage, claims.directory).run()
+    head, version, known = _claim_head(objects, writer, node, claims, check, on_damage)
+    check_head = partial(_check_head, objects, head)
+    image = _Takeover(objects, head, check_head, on_damage, claims.directory).run(known)
     owner = Owner(objects, head, version, image, clock)
     owner.check()  # invariant 3
-    claims.keep_only(
-        writer
-    )  # not earlier: if the head was rolled back, a later claim knows this data path by its rounds
+    # Not earlier: if the head was rolled back, a later claim knows this data path by its rounds.
+    claims.keep_only(writer)
     return owner
 
 
@@ -221,13 +197,18 @@ def _write_head_again(
     if head is None:
         head = _head_of_rounds(objects, claims, damage, is_restoring=is_restoring)
         how = "the rounds"
+    _replace_head(objects, head, writer, data, version)
+    on_damage(BadObject(f"{damage}; set aside, and written again from {how}"))
+
+
+def _replace_head(objects: Objects, head: Head, writer: str, damaged: bytes, version: Version) -> Version:
+    """Put the content of the head aside, and write another one. Raises StoreError if it has changed in the meantime."""
     with suppress(Exists):
-        objects.create(aside_name(HEAD_NAME, writer), data)
+        objects.create(aside_name(HEAD_NAME, writer), damaged)
     try:
-        objects.swap(HEAD_NAME, head.encode(), version)
+        return objects.swap(HEAD_NAME, head.encode(), version)
     except Changed as error:
         raise StoreError(f"{HEAD_NAME} has changed: {error}") from error
-    on_damage(BadObject(f"{damage}; set aside, and written again from {how}"))
 
 
 def _head_of_rounds(objects: Objects, claims: Claims, damage: BadObject, *, is_restoring: bool) -> Head:
@@ -249,7 +230,7 @@ class _Rounds:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._numbers = sorted(parse_round_name(listed.name) or 0 for listed in objects.list(ROUNDS))
+        self._numbers = sorted(round_sizes(objects))
 
     def newest(self) -> RoundObject | None:
         """Return the last round that is valid."""
@@ -298,10 +279,13 @@ def _claim_head(
     writer: str,
     node: str,
     claims: Claims,
-    check: Callable[[Head | None], None],
+    check: Callable[[Head | None], StoreImage | None],
     on_damage: OnDamage | None,
-) -> tuple[Head, Version]:
-    """Move the head to a new epoch of this writer. Return it, and its version.
+) -> tuple[Head, Version, StoreImage | None]:
+    """Move the head to a new epoch of this writer. Return it, its version, and what `check` has returned.
+
+    What that has read still counts: the head was not moved since, so that no later base and no other claim is there, and
+    nothing from its base on was deleted.
 
     A head that was rolled back is taken for the one that the rounds know: `check` gets that.
     """
@@ -314,26 +298,24 @@ def _claim_head(
             data, version = objects.get(HEAD_NAME)
             before = Head.decode(data)
         if before is not None and before.writer == writer:  # the answer was lost
-            return before, version
+            return before, version, None
         if before is not None and newest is not None and _is_older(before, newest):
             damage = BadObject(
                 f"{HEAD_NAME} has the epoch {before.epoch}, and {newest.name}, of another claim, the epoch {newest.epoch}: "
                 "an earlier version of it was put back"
             )
             before = Head(before.store, newest.epoch, newest.writer, _UNKNOWN, rounds.newest_base(newest))
-        check(before)
+        known = check(before)
         if before is None:
-            store = claims.store or os.urandom(WRITER_BYTES).hex()
-            head = Head(store, 1, writer, node, member=claims.member)
+            head = Head(claims.store or os.urandom(WRITER_BYTES).hex(), 1, writer, node)
         else:
-            epoch = before.epoch + 1
-            head = replace(before, epoch=epoch, writer=writer, node=node, closed=False, member=claims.member)
+            head = replace(before, epoch=before.epoch + 1, writer=writer, node=node, closed=False)
         claims.add(head.store, writer)
         with suppress(Changed):
             version = objects.swap(HEAD_NAME, head.encode(), version)
             if damage is not None and on_damage is not None:
                 on_damage(BadObject(f"{damage}; the rounds count"))
-            return head, version
+            return head, version, known
 
 
 def _is_older(head: Head, newest: RoundObject) -> bool:
@@ -352,12 +334,13 @@ def _is_rolled_back(found: Head, own: Head) -> bool:
 class _Takeover(StateReader):
     """Reads the state that a claim has found, and ends the epoch before. Methods raise as `claim` does."""
 
-    def __init__(self, objects: Objects, head: Head, on_damage: OnDamage | None, directory: Path) -> None:
-        super().__init__(objects, head, partial(_check_head, objects, head), on_damage, directory)
-
-    def run(self) -> StoreImage:
-        """Return the state up to the takeover."""
-        self.read()
+    def run(self, known: StoreImage | None) -> StoreImage:
+        """Return the state up to the takeover. `known` is what was read before the claim, with the head before it."""
+        if known is None:
+            self.read()
+        else:
+            self.image = known
+            self.read_on()
         while not self._create():
             self.read_on()
         return self.image
@@ -366,7 +349,7 @@ class _Takeover(StateReader):
         """Copy a damaged round aside."""
         with suppress(Exists):
             self._objects.create(aside_name(round_name(number), self._head.writer), data)
-        self.report(f"{error}; set aside")
+        self.report(round_name(number), f"{error}; set aside")
 
     def _note_foreign(self, number: int, data: bytes, error: BadObject) -> None:
         """Move an object aside that is no round, since nsqd comes to its number once."""
@@ -381,7 +364,7 @@ class _Takeover(StateReader):
         if is_mine:
             self.image.apply(taken)
         else:  # a late round of the writer before, or the takeover of a later one
-            _check_head(self._objects, head)
+            self._check_head()
         return is_mine
 
     def _is_known(self, epoch: int) -> bool:
@@ -394,17 +377,19 @@ class _Takeover(StateReader):
 
 
 def _check_head(objects: Objects, own: Head) -> None:
-    """Raise Superseded unless the head names this writer; RolledBack if it is an earlier one."""
-    try:
-        data, _ = objects.get(HEAD_NAME)
-    except Missing:
-        raise BadObject(f"{HEAD_NAME} is missing in {objects!r}: it was deleted") from None
-    head = Head.decode(data)
-    if head.writer == own.writer:
-        return
-    if _is_rolled_back(head, own):
-        raise RolledBack(head, own.epoch)
-    raise Superseded(objects, head)
+    """Read the head. Raises as `_check_own`, and BadObject if it is missing or damaged."""
+    head = read_head(objects)
+    if head is None:
+        raise BadObject(f"{HEAD_NAME} is missing in {objects!r}: it was deleted")
+    _check_own(objects, head, own)
+
+
+def _check_own(objects: Objects, found: Head, own: Head) -> None:
+    """Raise Superseded unless the head names the own writer; RolledBack if it is an earlier one."""
+    if _is_rolled_back(found, own):
+        raise RolledBack(found, own.epoch)
+    if found.writer != own.writer:
+        raise Superseded(objects, found)
 
 
 def _is_created(objects: Objects, name: str, data: bytes) -> bool:
@@ -452,12 +437,11 @@ class Owner:
         self._new_base = 0  # a base that is not complete
         self._complete_base = max(head.base, image.base)
         now_ns = clock()
-        kept = min(
-            head.base, image.base
-        )  # the state may be that of a base before the one that the head names
+        # The state may be that of a base before the one that the head names.
+        kept = min(head.base, image.base)
         self._bases: deque[tuple[int, int]] = deque([(now_ns, kept)])
         self._dropped: deque[tuple[int, tuple[str, ...]]] = deque()
-        self._known_files = {file.name for files in image.files.values() for file in files}
+        self._known_files = {file.name for file in image.all_files()}
         self._sweep_ns: int | None = now_ns + KEEP_NS
         self._limit = 0  # rounds below it can be deleted
         self._due: list[str] = []
@@ -564,19 +548,15 @@ class Owner:
             raise self._missing_head() from None
         try:
             found = Head.decode(data)
+            _check_own(self._objects, found, self.head)
         except LaterVersion:
             raise
-        except BadObject as error:
+        except (BadObject, RolledBack) as error:
             self._write_head_again(data, version, error)
             return self.head, self._version
-        if _is_rolled_back(found, self.head):
-            self._write_head_again(data, version, BadObject(str(RolledBack(found, self.epoch))))
-            return self.head, self._version
-        if found.writer != self.writer:
-            raise Superseded(self._objects, found)
         return found, version
 
-    def _write_head_again(self, data: bytes, version: Version, damage: BadObject) -> None:
+    def _write_head_again(self, data: bytes, version: Version, damage: NsqdError) -> None:
         """Replace a head that is damaged, or was rolled back.
 
         Raises BadObject if a later writer has added a round: then the head was its own. If one has only moved the head, it has
@@ -588,12 +568,7 @@ class Owner:
             found = decode(self.next_number, following)
             if found.writer != self.writer:
                 raise BadObject(f"{damage}, and {name} is another writer's")
-        with suppress(Exists):
-            self._objects.create(aside_name(HEAD_NAME, self.writer), data)
-        try:
-            self._version = self._objects.swap(HEAD_NAME, self.head.encode(), version)
-        except Changed as error:
-            raise StoreError(f"{HEAD_NAME} has changed: {error}") from error
+        self._version = _replace_head(self._objects, self.head, self.writer, data, version)
         self.mended.append(f"{damage}; set aside, and written again")
 
     # ---- what is not needed any more
@@ -622,10 +597,9 @@ class Owner:
 
     def _rounds_below(self, limit: int) -> list[str]:
         """Return the names of rounds below this number, except takeovers, which are as long as the shortest rounds."""
+        sizes = round_sizes(self._objects)
         return [
-            listed.name
-            for listed in self._objects.list(ROUNDS)
-            if 0 < (parse_round_name(listed.name) or 0) < limit and listed.size_bytes > TAKEOVER_BYTES
+            round_name(number) for number in sizes if 0 < number < limit and sizes[number] > TAKEOVER_BYTES
         ]
 
     def _orphans(self) -> list[str]:

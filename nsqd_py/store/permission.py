@@ -8,7 +8,7 @@ from nsqd_py.errors import StartError
 from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.store.layout import BadObject, Head
-from nsqd_py.store.lineage import Lineage
+from nsqd_py.store.logs_here import LogsHere
 from nsqd_py.store.ownership import CLAIMS_FILE, Claims
 from nsqd_py.store.reading import read_state
 
@@ -53,14 +53,13 @@ class Permission:
         claims = self._claims
         if self._may_take_over and claims.store == head.store:
             return True
-        has_forgotten = not claims.store and any(claims.directory.glob("*.log"))
-        if not (self._may_take_over or has_forgotten):
+        if not (self._may_take_over or self._has_forgotten()):
             return False
-        local = Lineage.in_data_path(claims.directory)
-        stored = Lineage.in_store(read_state(self._objects, self._ignore, claims.directory).image)
+        image = read_state(self._objects, self._ignore, claims.directory).image
+        logs = LogsHere(claims.directory, image)
         if self._may_take_over:
-            return local.is_related(stored)
-        if not local.is_latest(stored):
+            return logs.is_related()
+        if not logs.is_latest():
             return False
         self._log.warning(
             "STORE: %s is %s in %s; the epochs of the logs show that %r has their messages: nsqd goes on with it",
@@ -75,12 +74,16 @@ class Permission:
     def _ignore(_error: BadObject) -> None:
         """The claim reports damage."""
 
+    def _has_forgotten(self) -> bool:
+        """True if this data path has messages, and no valid note of its store."""
+        return not self._claims.store and any(self._claims.directory.glob("*.log"))
+
     def _found(self) -> str:
         return "damaged" if (self._claims.directory / CLAIMS_FILE).exists() else "missing"
 
     def _refusal(self, head: Head) -> str:
         directory = self._claims.directory.absolute()
-        if not self._claims.store and any(directory.glob("*.log")) and not self._may_take_over:
+        if self._has_forgotten() and not self._may_take_over:
             return (
                 f"{CLAIMS_FILE} is {self._found()} in {directory}, and another nsqd, {head.node} (epoch {head.epoch}), has "
                 f"begun an epoch in the store {self._objects!r} which this data path does not have: move the data path "

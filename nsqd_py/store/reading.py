@@ -6,14 +6,23 @@ A claim reads it so, a restoration without a claim, and who must know whose mess
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Missing, Objects, StoreError
-from nsqd_py.store.image import OnDamage, StoreImage, read_head, read_rounds, take_round
-from nsqd_py.store.layout import HEAD_NAME, ROUNDS, BadObject, Head, parse_round_name, round_name
+from nsqd_py.store.image import OnDamage, StoreImage, head_of, read_rounds, take_round
+from nsqd_py.store.layout import (
+    HEAD_NAME,
+    ROUNDS,
+    BadObject,
+    Head,
+    missing_text,
+    parse_round_name,
+    round_name,
+)
 from nsqd_py.store.rounds import HEADER_BYTES, begins_base, decode
 from nsqd_py.store.spill import Spill
 
@@ -21,31 +30,24 @@ from nsqd_py.store.spill import Spill
 _FAR = 100_000
 
 
+@dataclass(eq=False, repr=False)
 class StateReader:
     """Reads the state of a store that has this head. Blocks.
 
-    check_head  called where something was missing; it raises an error if the head was moved
-    on_damage   called with each damaged round, which is left out; None raises the error
-    directory   gets a file without a name with what is too much for the memory; None keeps all in memory
-    image       the state, as far as it was read
+    _check_head  called where something was missing; it raises an error if the head was moved
+    _on_damage   called with each damaged round, which is left out; None raises the error
+    _directory   gets a file without a name with what is too much for the memory; None keeps all in memory
+    image        the state, as far as it was read
     """
 
-    def __init__(
-        self,
-        objects: Objects,
-        head: Head,
-        check_head: Callable[[], None],
-        on_damage: OnDamage | None,
-        directory: Path | None,
-    ) -> None:
-        self.image = StoreImage()
-        self._objects = objects
-        self._head = head
-        self._check_head = check_head
-        self._on_damage = on_damage
-        self._directory = directory
-        self._reported: set[str] = set()
-        self._foreign: set[int] = set()
+    _objects: Objects
+    _head: Head
+    _check_head: Callable[[], None]
+    _on_damage: OnDamage | None
+    _directory: Path | None
+    image: StoreImage = field(default_factory=StoreImage)
+    _reported: set[str] = field(default_factory=set)
+    _foreign: set[int] = field(default_factory=set)
 
     def read(self) -> None:
         """Read the newest base that is complete, and the rounds after it. Raises BadObject and the errors of `Objects`."""
@@ -81,8 +83,7 @@ class StateReader:
 
     def _listed(self) -> list[int]:
         """Return the numbers in the list of rounds, which may lag, in order."""
-        numbers = {parse_round_name(listed.name) or 0 for listed in self._objects.list(ROUNDS)}
-        return sorted(numbers - self._foreign)
+        return sorted(round_sizes(self._objects).keys() - self._foreign)
 
     def _read_to_gap(self) -> None:
         """Read up to the first number that is free."""
@@ -103,17 +104,18 @@ class StateReader:
     def _note_unknown(self) -> None:
         """Report that the head was rolled back: the rounds count."""
         self.report(
+            HEAD_NAME,
             f"{ROUNDS}/ has rounds of the epoch {self.image.epoch}, which {HEAD_NAME} does not know: an earlier version of it "
-            "was put back"
+            "was put back",
         )
 
     def _note_damaged(self, number: int, data: bytes, error: BadObject) -> None:
         """Leave out a round that is damaged."""
-        self.report(str(error))
+        self.report(round_name(number), str(error))
 
-    def report(self, text: str) -> None:
-        """Report damage once. Raises BadObject if the caller accepts none."""
-        error = BadObject(text)
+    def report(self, name: str, text: str) -> None:
+        """Report damage of an object once. Raises BadObject if the caller accepts none."""
+        error = BadObject(text, name)
         if self._on_damage is None:
             raise error
         if text not in self._reported:
@@ -128,10 +130,11 @@ class StateReader:
             raise StoreError(f"{round_name(number)} is in the list of rounds, but cannot be read")
         if later - number > _FAR and self._is_foreign(later):
             return
-        text = f"{round_name(number)} is missing: it was deleted or lost"
+        name = round_name(number)
+        text = missing_text(name)
         if later - number > 1:
-            text = f"{round_name(number)} to {round_name(later - 1)} are missing: they were deleted or lost"
-        self.report(text)
+            text = f"{name} to {round_name(later - 1)} are missing: they were deleted or lost"
+        self.report(name, text)
         self.image.skip(later)
 
     def _is_foreign(self, number: int) -> bool:
@@ -153,6 +156,11 @@ class StateReader:
         self._note_damaged(number, data, error)
 
 
+def round_sizes(objects: Objects) -> dict[int, int]:
+    """Return the sizes of the rounds in the list of objects, by number. Raises StoreError and StoreRefused."""
+    return {parse_round_name(listed.name) or 0: listed.size_bytes for listed in objects.list(ROUNDS)}
+
+
 def is_base(objects: Objects, number: int) -> bool:
     """True if this round is there, and begins a base. Raises StoreError and StoreRefused."""
     try:
@@ -171,7 +179,7 @@ class State(NamedTuple):
     image: StoreImage
 
 
-class _HeadMoved(NsqdError):
+class HeadMoved(NsqdError):
     """The owner of the store has begun a new base, or there is a new owner: what was read may be gone."""
 
 
@@ -181,22 +189,15 @@ def read_state(objects: Objects, on_damage: OnDamage | None, directory: Path | N
     The arguments are those of `StateReader`. Raises Missing if there is no store, BadObject and the errors of `Objects`.
     """
     while True:
-        head = _head_of(objects)
+        head = head_of(objects)
         reader = StateReader(objects, head, partial(_check_same, objects, head), on_damage, directory)
         try:
             reader.read()
-        except _HeadMoved:
+        except HeadMoved:
             continue
         return State(head, reader.image)
 
 
-def _head_of(objects: Objects) -> Head:
-    head = read_head(objects)
-    if head is None:
-        raise Missing(f"there is no store at {objects!r}: {HEAD_NAME} is missing")
-    return head
-
-
 def _check_same(objects: Objects, head: Head) -> None:
-    if _head_of(objects) != head:
-        raise _HeadMoved(f"the head of {objects!r} was moved")
+    if head_of(objects) != head:
+        raise HeadMoved(f"the head of {objects!r} was moved")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,22 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby.repairs.repair import RepairedFile, repair_range
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import LogSource, StoreReader
+from nsqd_py.store.log_bytes import read_range
+from nsqd_py.store.spill import Spill
 
 
+@dataclass(eq=False, repr=False)
 class StoreCopy:
-    """The store as another copy of the logs: a `Copy` of `broker.mending`."""
+    """The store as another copy of the logs: a `Copy` of `broker.mending`.
 
+    _directory  takes a file without a name, with what is too much for the memory
+    """
+
+    _objects: Objects
+    _threadpool: Any
+    _files: StoredFiles
+    _directory: Path
     name = "the store"
-
-    def __init__(self, objects: Objects, threadpool: Any, files: StoredFiles) -> None:
-        self._objects = objects
-        self._threadpool = threadpool
-        self._files = files
 
     def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
         topic, _ = parse_log_file_name(file.path.name) or ("", 0)
@@ -45,13 +51,13 @@ class StoreCopy:
 
     def _source_of(self, topic: str, file: LogFile, end: int) -> LogSource | None:
         """Return where the store has this log file; its rounds are read only for what is in none of the files."""
-        for stored in self._files.of_topic(topic):
-            if stored.first_seq == file.first_seq and stored.salt == file.salt and stored.size_bytes >= end:
-                return LogSource(file.path.name, file.first_seq, file.salt, stored, None)
+        stored = self._files.of_file(topic, file)
+        if stored is not None and stored.size_bytes >= end:
+            return LogSource(file.path.name, file.first_seq, file.salt, stored, None)
         found: list[LogSource] = []
 
         def read() -> None:
-            reader = StoreReader(self._objects)
+            reader = StoreReader(self._objects, spill=Spill(self._directory))
             reader.refresh()
             found.extend(
                 source
@@ -73,29 +79,13 @@ class _StoredCopy:
         self._source = source
 
     def fetch_bytes(self, offset: int, size_bytes: int) -> bytes:
-        end = offset + size_bytes
         found: list[bytes] = []
-        stored = self._source.stored
-        if stored is not None and offset < stored.size_bytes:
-            name = stored.name
-            until = min(end, stored.size_bytes)
 
-            def fetch() -> None:
-                found.append(self._objects.get_range(name, offset, until))
+        def fetch() -> None:
+            found.append(read_range(self._objects, self._source, offset, offset + size_bytes))
 
-            in_thread(self._threadpool, fetch)
-        return b"".join([*found, *self._parts_of_tail(offset, end)])
-
-    def _parts_of_tail(self, start: int, end: int) -> Iterator[bytes]:
-        tail = self._source.tail
-        if tail is None:
-            return
-        position = tail.start_offset
-        for chunk in tail.chunks:
-            after = position + len(chunk)
-            if after > start and position < end:
-                yield chunk[max(0, start - position) : end - position]
-            position = after
+        in_thread(self._threadpool, fetch)
+        return found[0]
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         yield self.fetch_bytes(start, end - start)

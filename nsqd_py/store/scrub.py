@@ -11,51 +11,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 
-from nsqd_py.diskqueue.files.log_file import LogFile
-from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.objects.calls import Exists, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import DiskThreads, in_thread
 from nsqd_py.settings.durations import HOUR_NS, SECOND_NS
-from nsqd_py.store.checking import check_file, has_bytes_of, round_damage
-from nsqd_py.store.layout import HEAD_NAME, StoredFile, aside_name, round_name
+from nsqd_py.store.checking import check_file, round_damage
+from nsqd_py.store.layout import HEAD_NAME, StoredFile, aside_name, missing_text, round_name
+from nsqd_py.store.log_bytes import has_bytes_of
 from nsqd_py.store.ownership import Owner
+from nsqd_py.store.uploading.stream import StoreStream
 
 _DAY_S = 24 * HOUR_NS / SECOND_NS
 _LEAST_PAUSE_S = 0.001
 _PASS_PAUSE_S = 1.0
 _CONFIRM_AFTER_S = 0.1
 _RETRY_S = 60.0
-
-
-class ScrubbedStream(Protocol):
-    """The stream that puts what is new, as a scrub sees it. Methods of it return at once."""
-
-    @property
-    def last_round(self) -> int:
-        """The number of the last object that is stored; 0 before the first one."""
-
-    def files_now(self) -> list[StoredFile]:
-        """Return the log files of the store. With many files it takes ms, so a pass asks once."""
-
-    def has_file(self, file: StoredFile) -> bool:
-        """True if a log file is still one of the store."""
-
-    def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
-        """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
-
-    def replace_file(self, before: StoredFile, file: StoredFile) -> None:
-        """Let the next round name a file that was put again."""
-
-    def begin_base(self) -> None:
-        """Put a new base soon."""
-
-    def look_soon(self) -> None:
-        """Look at the head soon, and write it again if it is damaged."""
 
 
 @dataclass(eq=False, repr=False)
@@ -71,7 +45,7 @@ class StoreScrub:
 
     _objects: Objects
     _owner: Owner
-    _stream: ScrubbedStream
+    _stream: StoreStream
     _requests_per_day: int
     _log: Log
     checked_objects: int = 0
@@ -173,7 +147,7 @@ class StoreScrub:
     def _damage_of_round(self, number: int) -> tuple[str, bytes | None]:
         data = self._get(round_name(number))
         if data is None:
-            return f"{round_name(number)} is missing: it was deleted or lost", None
+            return missing_text(round_name(number)), None
         return self._in_thread(round_damage, number, data), data
 
     def _get(self, name: str) -> bytes | None:
@@ -220,7 +194,7 @@ class StoreScrub:
 
     def _repair_file(self, file: StoredFile, damage: str) -> None:
         """Put a file again from the local one, under the epoch of this writer."""
-        found = self._stream.local_file(file)
+        found = self._stream.files.local_file(file)
         if found is None:
             self._note(file.name, damage, "it cannot be repaired: only the store has it")
             return

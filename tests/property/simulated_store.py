@@ -20,8 +20,10 @@ from greenlet import GreenletExit, greenlet
 from nsqd_py.feed.pieces import Begin, Commit, Part, Write
 from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, StoreError, Version
 from nsqd_py.store import rounds
+from nsqd_py.store.image import StoreImage
 from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
+from nsqd_py.store.reading import read_state
 
 MESSAGES = "t:c.cursor"
 MESSAGE_BYTES = 4
@@ -300,7 +302,7 @@ class Process:
         while owner is None:
             with suppress(StoreError):
                 owner = claim(
-                    self._objects, "node", self.disk.claims, self._check, clock=lambda: self.clock_ns
+                    self._objects, "node", self.disk.claims, self.check, clock=lambda: self.clock_ns
                 )
         image = owner.image
         assert image is not None
@@ -320,9 +322,14 @@ class Process:
                 self._greenlet.parent.switch()
             self._do(owner, self.commands.pop(0))
 
-    def _check(self, head: Head | None) -> None:
-        if head is None or self._may_take_over or self.disk.claims.is_mine(head):
-            return
+    def check(self, head: Head | None) -> StoreImage | None:
+        """As nsqd's start: a restore reads the state before it claims the store."""
+        if head is not None and self._may_take_over:
+            damage: list[BadObject] = []
+            image = read_state(self._objects, damage.append).image
+            return None if damage else image
+        if head is None or self.disk.claims.is_mine(head):
+            return None
         raise NotMine
 
     def _do(self, owner: Owner, command: str) -> None:

@@ -28,7 +28,7 @@ from nsqd_py.objects.calls import Changed, Exists, Missing, StoreError
 from nsqd_py.store import image as image_module
 from nsqd_py.store import ownership, rounds
 from nsqd_py.store.image import StoreImage, StoreReader
-from nsqd_py.store.layout import BadObject, StoredFile, parse_round_name
+from nsqd_py.store.layout import BadObject, Head, StoredFile, parse_round_name
 from nsqd_py.store.ownership import KEEP_NS, Owner
 from tests.property.simulated_store import (
     MESSAGE_BYTES,
@@ -418,6 +418,13 @@ def _name_without_epoch(self: StoredFile) -> str:
     return f"files/{self.topic}/{self.first_seq}-{self.salt}.log"
 
 
+def _goes_on_from_what_it_has_read_first(self: Process, head: Head | None) -> StoreImage | None:
+    """A restore keeps the state that it has read with a head that was moved since."""
+    self.known = getattr(self, "known", None) or _check(self, head)  # type: ignore[attr-defined]
+    return self.known  # type: ignore[attr-defined, no-any-return]
+
+
+_check = Process.check
 _is_created = ownership._is_created
 _create = ownership._Takeover._create
 _settle = Owner.settle
@@ -431,6 +438,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
     "late rounds are left out": (ownership._Takeover, "_create", _skips_late_rounds),
     "a stale claim goes on": (ownership._Takeover, "_read_to_gap", _reads_an_older_epoch_on),
     "a claim does not read the head again": (Owner, "check", lambda self: None),
+    "a restore goes on from an earlier state": (Process, "check", _goes_on_from_what_it_has_read_first),
     "takeovers are deleted": (ownership, "TAKEOVER_BYTES", 0),
     "the head names a base that has begun": (Owner, "settle", _head_names_a_base_that_has_begun),
     "a base counts when it begins": (StoreImage, "apply", _applies_a_base_that_has_begun),

@@ -15,6 +15,7 @@ from gevent.event import Event as Signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqd_py.broker.upkeep.mending import LogFiles, Repairs
 from nsqd_py.feed import feed
 from nsqd_py.objects.calls import Objects, StoreError
 from nsqd_py.objects.opening import open_objects
@@ -26,8 +27,9 @@ from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.image import StoreImage
 from nsqd_py.store.layout import HEAD_NAME, round_name
 from nsqd_py.store.ownership import Claims, Owner, claim
-from nsqd_py.store.restore import Restoration
-from nsqd_py.store.uploading import calls, stream, timing, writing
+from nsqd_py.store.repairing import StoreCopy
+from nsqd_py.store.restoring.restoration import Restoration
+from nsqd_py.store.uploading import calls, log_files, stream, timing, writing
 from nsqd_py.store.uploading.stream import StoreStream
 from tests.property.test_standby_model import owed_to, remaining, run_in_new_directory
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work
@@ -275,24 +277,56 @@ def test_a_base_after_an_error_is_there_as_a_whole(seed: int) -> None:
     run_in_new_directory(run_with_broken_rounds, seed, 10)
 
 
-def test_a_bit_that_flips_on_the_disk_does_not_replace_what_rounds_have(tmp_path: Path) -> None:
-    """A base would take it from the disk: bases wait, until a restart gets the right bytes from the rounds."""
-    chance = random.Random(7)
+# ---- a bit that flips on the disk, in what only rounds have
+
+
+@pytest.fixture
+def five(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Uploaded]:
+    """An nsqd that has put five messages in rounds."""
+    monkeypatch.setattr(log_files, "_LOOK_AGAIN_S", 0.01)
     (tmp_path / "primary").mkdir()
     objects = open_objects("memory://")
-    life = Uploaded(tmp_path / "primary", objects, chance, store_interval_ns=0)
+    life = Uploaded(tmp_path / "primary", objects, random.Random(7), store_interval_ns=0)
     life.create()
     for number in range(5):
         life.publish(b"message %d" % number)
     life.catch_up()
+    yield life
+    life.stop_stream()
+
+
+def flip_in_log(directory: Path) -> Path:
+    """Flip a bit of the last message, and return the path of the log file."""
+    (path,) = directory.glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"message 4")] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def test_a_base_waits_for_the_repair_of_what_only_rounds_have(five: Uploaded, tmp_path: Path) -> None:
+    broker = five.broker
+    copy = StoreCopy(five.objects, broker.services.threadpool, five.stream.files, tmp_path)
+    broker.log_files = LogFiles(broker.services, broker.topics, broker.removed_files, Repairs(lambda: [copy]))
+    path = flip_in_log(tmp_path / "primary")
+    base = five.owner.head.base
+    five.stream.begin_base()
+    wait_for(lambda: five.owner.head.base > base)
+    assert five.stream.local_damage == ""
+    assert b"message 4" in path.read_bytes()
+    assert broker.log_files.repaired_bytes > 0
+
+
+def test_a_bit_that_flips_on_the_disk_does_not_replace_what_rounds_have(
+    five: Uploaded, tmp_path: Path
+) -> None:
+    """A base would take it from the disk: bases wait, until a restart gets the right bytes from the rounds."""
+    life = five
+    objects = five.objects
     before = remaining(
         restored(objects, image_until(objects, life.owner.next_number - 1), tmp_path / "before")
     )
-    (path,) = (tmp_path / "primary").glob("*.log")
-    data = bytearray(path.read_bytes())
-    at = data.index(b"message 4")
-    data[at] ^= 1
-    path.write_bytes(data)
+    path = flip_in_log(tmp_path / "primary")
     base = life.owner.head.base
     life.stream.begin_base()
     wait_for(lambda: bool(life.stream.local_damage))
@@ -303,7 +337,6 @@ def test_a_bit_that_flips_on_the_disk_does_not_replace_what_rounds_have(tmp_path
     after = remaining(restored(objects, image_until(objects, life.owner.next_number - 1), tmp_path / "after"))
     for name, messages in before.items():
         assert after[name] == sorted([*messages, b"later"])
-    life.stop_stream()
 
 
 # ---- an nsqd that writes nothing

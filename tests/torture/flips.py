@@ -238,8 +238,6 @@ class World:
                     is_needed = _is_used(path, offset) if needed is None else name in needed
                     one = Flip(side, name, offset, 1 << self._chance.randrange(8), is_needed)
                     by_kind.setdefault(one.kind, []).append(one)
-        # Each of these two says what the other one has lost.
-        by_kind.pop(self._chance.choice((f"{side} nsqd.store", f"{side} nsqd.member")), None)
         done: list[Flip] = []
         while len(done) < count and any(by_kind.values()):
             kind = self._chance.choice([kind for kind, found in by_kind.items() if found])

@@ -1,21 +1,20 @@
 """Damage on the disk in what only rounds of the store have: a base would take it for the right bytes.
 
 A base, and a log file as an object, are read from the disk; what comes before them in the store is then not needed any more. A
-bit that has flipped on the disk since the round was put must not replace it. So bases wait, and rounds go on: a restart gets the
-right bytes from the rounds.
+bit that has flipped on the disk since the round was put must not replace it. So bases wait, and rounds go on, until the damage is
+repaired from the rounds: at once, or by a restart.
 """
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
-from nsqd_py.diskqueue.checking import damaged_ranges
+from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import LogFile
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
-from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.store.files import StoredFiles
 
@@ -53,21 +52,38 @@ class LocalDamage:
             return ""
         first = self.found[0]
         return (
-            f"{first.name} is damaged on the disk in the bytes {first.start} to {first.end}, of which the store has the right "
-            "ones: no base is put until nsqd is restarted, which gets them back"
+            f"{first.name} is damaged on the disk in the bytes {first.start} to {first.end}, of which the store has "
+            "the right ones: no base is put until they are repaired; a restart repairs them, too"
         )
 
     def look(self) -> None:
-        """Find the damage. Raises OSError. Blocks this greenlet."""
-        damaged: list[DamagedBytes] = []
+        """Find the damage, and have it repaired. Raises OSError. Blocks this greenlet."""
+        found: list[DamagedBytes] = []
+        is_first = self._known is None
+        known = self._known if self._known is not None else set()
         for topic in list(self._broker.topics.values()):
-            damaged += self._in_topic(topic)
-        if self._known is None:
-            self._known = set(damaged)
+            damaged = self._in_topic(topic)
+            if is_first:
+                known.update(damaged)
+                continue
+            new = [each for each in damaged if each not in known]
+            found += new
+            self._repair(topic, new)
+        self._known = known
         before = self.text
-        self.found = [each for each in damaged if each not in self._known]
+        self.found = found
         if self.text not in ("", before):
             self._broker.log.error("STORE: %s", self.text)
+
+    def _repair(self, topic: Topic, damaged: list[DamagedBytes]) -> None:
+        """Have new damage of a topic repaired, in a greenlet: the rounds are a copy of the log. A later look finds the rest."""
+        log_files = self._broker.log_files
+        if log_files is None or topic.log is None:
+            return
+        for file in list(topic.log.files):
+            ranges = [(each.start, each.end) for each in damaged if each.name == file.path.name]
+            if ranges:
+                log_files.damaged((topic, file), ranges)
 
     def is_in(self, topic: Topic, file: LogFile) -> bool:
         """True if this file has new damage in what no stored file has. Raises OSError. Blocks this greenlet."""
@@ -84,23 +100,13 @@ class LocalDamage:
         return found
 
     def _in_file(self, file: LogFile, start: int) -> list[DamagedBytes]:
-        found: list[DamagedBytes] = []
+        ranges: list[Range] = []
+
+        def find() -> None:
+            ranges.extend(damage_in(file.path, file.salt, file.end_offset, start))
+
         try:
-            in_thread(self._broker.services.threadpool, _find, file, start, found)
+            in_thread(self._broker.services.threadpool, find)
         except FileNotFoundError:  # it was dropped in the meantime
             return []
-        return found
-
-
-def _find(file: LogFile, start: int, found: list[DamagedBytes]) -> None:
-    """Add the damage of a file from `start` on; runs in a thread."""
-    path = file.path
-    end = file.end_offset
-    descriptor = open_file(path, os.O_RDONLY)
-    try:
-        for low, high in damaged_ranges(
-            lambda offset, size: os.pread(descriptor, size, offset), file.salt, end, start
-        ):
-            found.append(DamagedBytes(path.name, file.salt, low, high))
-    finally:
-        os.close(descriptor)
+        return [DamagedBytes(file.path.name, file.salt, low, high) for low, high in ranges]

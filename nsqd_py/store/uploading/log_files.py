@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import gevent
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.diskqueue.files.log_file import LogFile
-from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.objects.calls import Objects
 from nsqd_py.store.files import Retention, StoredFiles, Upload
 from nsqd_py.store.layout import StoredFile
@@ -24,7 +22,7 @@ from nsqd_py.store.rounds import files_frame
 from nsqd_py.store.uploading.calls import StoreCalls
 from nsqd_py.store.uploading.local_damage import LocalDamage
 
-_LOOK_AGAIN_S = 60.0  # at damage
+_LOOK_AGAIN_S = 10.0  # at damage, which is being repaired
 _LISTED_AT_ONCE = 200  # files in a frame: 0.5 ms of processor
 
 
@@ -159,17 +157,6 @@ class FileUploads:
             self._next.removed.append(before)
 
     # ---- files that the scrub has put again
-
-    def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
-        """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
-        topic = self._broker.topics.get(file.topic)
-        if topic is None or topic.log is None:
-            return None
-        for each in topic.log.files:
-            is_same = (each.first_seq, each.salt) == (file.first_seq, file.salt)
-            if is_same and each.end_offset >= file.size_bytes:
-                return topic.log, each
-        return None
 
     def replace(self, file: StoredFile) -> None:
         """Let the next round name a file that was put again under another name."""

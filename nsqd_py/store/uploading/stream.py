@@ -10,8 +10,6 @@ from typing import Any
 import gevent
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.diskqueue.files.log_file import LogFile
-from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
 from nsqd_py.objects.calls import Objects
@@ -132,10 +130,6 @@ class StoreStream:
 
     def has_file(self, file: StoredFile) -> bool:
         return file in self.files
-
-    def local_file(self, file: StoredFile) -> tuple[TopicLog, LogFile] | None:
-        """Return nsqd's own file that has the bytes of a stored one, and the log that it is in."""
-        return self._uploads.local_file(file)
 
     def replace_file(self, before: StoredFile, file: StoredFile) -> None:
         """Let the next round name a file that was put again."""

@@ -1,4 +1,4 @@
-"""Objects in a directory, in memory and in a bucket of moto behave the same."""
+"""Objects in a directory, in memory and in buckets of all three clouds behave the same."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from nsqd_py.objects.opening import open_objects, parse_store_url
 from tests.support.azurite import COMMAND, ENVIRONMENT, Azurite, azurite
 from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import moto
+from tests.support.gcs import CloudStorage, cloud_storage
+from tests.support.gcs import environment_of as environment_of_google
 from tests.support.s3 import environment_of, make_bucket
 
 KINDS = (
     "file",
     "memory",
     "s3",
+    "gs",
     pytest.param("az", marks=pytest.mark.skipif(COMMAND is None, reason="no azurite")),
 )
 BIG = 11 * 1024 * 1024  # more than two parts
@@ -47,6 +50,12 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def google() -> Iterator[CloudStorage]:
+    with cloud_storage() as running:
+        yield running
+
+
 @pytest.fixture(params=KINDS)
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
     if request.param == "file":
@@ -57,6 +66,10 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
         emulator = request.getfixturevalue("emulator")
         with mock.patch.dict(os.environ, ENVIRONMENT):
             return open_objects(f"{emulator.make_container()}/a/prefix", emulator.endpoint)
+    if request.param == "gs":
+        google = request.getfixturevalue("google")
+        with mock.patch.dict(os.environ, environment_of_google(google.endpoint, tmp_path)):
+            return open_objects(f"{google.make_bucket()}/a/prefix", google.endpoint)
     endpoint = request.getfixturevalue("s3_environment")
     return open_objects(f"{make_bucket(endpoint)}/a/prefix")
 

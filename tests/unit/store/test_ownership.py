@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,103 +9,13 @@ from unittest import mock
 import pytest
 
 from nsqd_py.errors import StartError
-from nsqd_py.feed.pieces import Begin, Commit, Write
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused
-from nsqd_py.objects.opening import open_objects
 from nsqd_py.store import rounds
-from nsqd_py.store.checking import check_store
-from nsqd_py.store.image import StoreReader, read_head
-from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name
+from nsqd_py.store.image import StoreImage, read_head
+from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, round_name
 from nsqd_py.store.ownership import CLAIMS_FILE, KEEP_NS, Claims, Owner, Superseded, claim
 from nsqd_py.store.reading import read_state
-
-CURSOR = "t:c.cursor"
-OTHER = "t:d.cursor"
-FILE = StoredFile("t", 0, 5, 3, 1, True, 50, 1, 50, 1, 2, 1)
-
-
-@dataclass
-class FaultyObjects(Objects):
-    """Objects whose next calls fail: `lost` has the names of calls that happen without an answer, `failed` of others.
-
-    conflicts  number of creates that are refused although there is no such object
-    """
-
-    objects: Objects
-    lost: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)
-    conflicts: int = 0
-
-    def __getattribute__(self, name: str) -> Any:
-        own = object.__getattribute__
-        if name in ("objects", "lost", "failed", "calls", "conflicts") or name.startswith("__"):
-            return own(self, name)
-        return lambda *arguments: own(self, "_call")(name, *arguments)
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        self.calls.append(name)
-        if name == "create" and self.conflicts:
-            self.conflicts -= 1
-            raise Exists(f"{arguments[0]} exists already")
-        if name in self.failed:
-            self.failed.remove(name)
-            raise StoreError("no answer")
-        result = getattr(self.objects, name)(*arguments)
-        if name in self.lost:
-            self.lost.remove(name)
-            raise StoreError("the answer was lost")
-        return result
-
-
-@dataclass
-class World:
-    """A store, and the data paths of nsqds."""
-
-    path: Path
-    now_ns: int = 1
-
-    def __post_init__(self) -> None:
-        self.objects = FaultyObjects(open_objects(f"file://{self.path}/store"))
-
-    def claims(self, name: str = "data") -> Claims:
-        (self.path / name).mkdir(exist_ok=True)
-        return Claims(self.path / name)
-
-    def claim(self, name: str = "data", on_damage: Callable[[BadObject], None] | None = None) -> Owner:
-        return claim(
-            self.objects,
-            f"{name}:4150",
-            self.claims(name),
-            lambda _: None,
-            on_damage,
-            clock=lambda: self.now_ns,
-        )
-
-    def state(self) -> bytes:
-        reader = StoreReader(self.objects)
-        reader.refresh()
-        return bytes(reader.image.small.get(CURSOR, b""))
-
-    def everything(self) -> dict[str, bytes]:
-        return {
-            str(path.relative_to(self.path)): path.read_bytes()
-            for path in self.path.rglob("store/**/*")
-            if path.is_file()
-        }
-
-    def names(self, prefix: str) -> list[str]:
-        return sorted(listed.name for listed in self.objects.list(prefix))
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-def wrote(content: bytes, offset: int = 0) -> bytes:
-    return rounds.piece_frame(Write(CURSOR, offset, content))
-
+from tests.unit.store.claimed_store import CURSOR, FILE, World, wrote
 
 # ---- claims
 
@@ -134,6 +39,32 @@ def test_a_claim_finds_what_was_added(world: World) -> None:
     assert after.epoch == 2
     assert after.image is not None and after.image.small == {CURSOR: b"base!"}
     assert after.next_number == 5
+
+
+def test_a_claim_goes_on_from_the_state_that_its_check_has_read(world: World) -> None:
+    """A restore reads the state before it claims the store; what comes in between is read, and nothing twice."""
+    before = world.claim("a")
+    base = before.append(wrote(b"base"), is_mark=True, is_base=True)
+    before.move_head()
+    directly = world.objects.objects
+    read: list[str] = []
+
+    def get(name: str) -> Any:
+        read.append(name)
+        return type(directly).get(directly, name)
+
+    def check(_: Head | None) -> StoreImage:
+        image = read_state(world.objects, None).image
+        before.append(wrote(b"!", 4), is_mark=True)
+        return image
+
+    with mock.patch.object(directly, "get", get):
+        owner = claim(world.objects, "b:4150", world.claims("b"), check)
+    assert owner.image is not None and owner.image.small == {CURSOR: b"base!"}
+    assert read.count(round_name(base)) == 2, (
+        "once for its epoch, as the newest round, and once for the state"
+    )
+    assert owner.next_number == base + 3
 
 
 def test_a_base_that_the_head_does_not_name_is_found(world: World) -> None:
@@ -421,419 +352,6 @@ def test_the_head_says_that_the_writer_has_stopped(world: World) -> None:
     assert not world.claim().head.closed
 
 
-# ---- damage
-
-
-def flip_head(world: World, word: bytes) -> bytes:
-    """Flip a bit in the last byte of the value of a field of the head; return the damaged content."""
-    path = world.path / "store" / HEAD_NAME
-    content = bytearray(path.read_bytes())
-    at = content.index(b",", content.index(b'"%b"' % word)) - 2
-    content[at] ^= 1
-    path.write_bytes(content)
-    return bytes(content)
-
-
-FIELDS = [b"store", b"epoch", b"writer", b"node", b"base"]
-
-
-@pytest.mark.parametrize("word", FIELDS)
-def test_a_writer_replaces_a_damaged_head(world: World, word: bytes) -> None:
-    owner = world.claim()
-    owner.append(wrote(b"a"), is_mark=True, is_base=True)
-    for act in (owner.look, owner.close):
-        damaged = flip_head(world, word)
-        with pytest.raises(BadObject, match="damaged"):
-            read_head(world.objects)
-        try:
-            act()
-        except StoreError:  # a swap is repeated
-            act()
-        assert read_head(world.objects) == owner.head
-        assert damaged in [path.read_bytes() for path in (world.path / "store/aside").iterdir()]
-        for path in (world.path / "store/aside").iterdir():
-            path.unlink()
-    assert len(owner.mended) == 2
-
-
-def test_a_writer_replaces_no_damaged_head_of_a_later_one(world: World) -> None:
-    owner = world.claim()
-    world.claim("other")
-    damaged = flip_head(world, b"epoch")
-    with pytest.raises(BadObject, match=r"head.json is damaged.*, and rounds/.*2 is another writer's"):
-        owner.look()
-    assert world.objects.get(HEAD_NAME)[0] == damaged
-
-
-def spoil_head(world: World) -> None:
-    """Flip two bits of the head, which its checksum cannot correct."""
-    flip_head(world, b"store")
-    flip_head(world, b"writer")
-
-
-@pytest.mark.parametrize("word", FIELDS)
-def test_a_claim_corrects_a_flipped_bit_of_the_head(world: World, word: bytes) -> None:
-    owner = world.claim()
-    before = owner.head
-    flip_head(world, word)
-    found: list[BadObject] = []
-    after = world.claim("other", on_damage=found.append)
-    assert len(found) == 1
-    assert str(found[0]).endswith("; set aside, and written again from its checksum")
-    assert (after.head.store, after.epoch) == (before.store, before.epoch + 1)
-
-
-def test_each_flipped_bit_of_a_head_is_corrected_or_of_no_effect() -> None:
-    head = Head("ab" * 8, 3, "cd" * 8, "a:4150", 18, closed=True, member="ef" * 8)
-    data = head.encode()
-    without_effect = 0
-    for place in range(len(data)):
-        for bit in range(8):
-            changed = data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
-            try:
-                assert Head.decode(changed) == head
-                without_effect += 1
-            except BadObject:
-                assert Head.corrected(changed) == head, place
-    assert without_effect < 150, "of 1,900"
-    assert Head.corrected(b"garbage") is None
-
-
-def test_a_claim_of_the_same_data_path_writes_a_damaged_head_from_the_rounds(world: World) -> None:
-    owner = world.claim()
-    for content in (b"a", b"b"):
-        owner.append(wrote(content), is_mark=True, is_base=True)
-        owner.move_head()
-    spoil_head(world)
-    found: list[BadObject] = []
-    with pytest.raises(BadObject, match="--restore-from and an empty data path"):
-        world.claim("other", on_damage=found.append)
-    after = world.claim(on_damage=found.append)
-    assert len(found) == 1
-    assert str(found[0]).endswith("; set aside, and written again from the rounds")
-    assert after.epoch > owner.epoch + 1
-    assert after.head.base == 3
-    assert after.image is not None and after.image.small == {CURSOR: b"b"}
-    with pytest.raises(Superseded):
-        owner.look()
-
-
-def test_a_restore_writes_a_damaged_head_from_the_rounds(world: World) -> None:
-    owner = world.claim()
-    owner.append(wrote(b"a"), is_mark=True, is_base=True)
-    spoil_head(world)
-    after = claim(world.objects, "b", world.claims("b"), lambda _: None, lambda _: None, is_restoring=True)
-    assert after.image is not None and after.image.small == {CURSOR: b"a"}
-
-
-def test_a_damaged_list_of_claims_is_known_by_the_data_path(world: World) -> None:
-    owner = world.claim()
-    path = world.path / "data" / CLAIMS_FILE
-    content = bytearray(path.read_bytes())
-    content[20] ^= 1
-    path.write_bytes(content)
-    claims = world.claims()
-    assert claims.is_damaged and claims.is_mine(owner.head)
-    assert not world.claims("other").is_mine(owner.head)
-    path.unlink()
-    assert not world.claims().is_mine(owner.head), "a missing one may have been removed on purpose"
-
-
-def damaged_store(world: World) -> None:
-    """Make the second of three rounds after a base unreadable."""
-    owner = world.claim()
-    owner.append(wrote(b"a"), is_mark=True, is_base=True)
-    owner.move_head()
-    for index in range(1, 4):
-        owner.append(wrote(b"a", index), is_mark=True)
-    world.objects.delete([round_name(4)])
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_damaged_or_missing_round_is_named(world: World, is_there: bool) -> None:
-    damaged_store(world)
-    if is_there:
-        world.objects.create(round_name(4), b"<html>")
-    sentence = "rounds/0000000000000004 is " + ("damaged: it has only 6 bytes" if is_there else "missing")
-    with pytest.raises(BadObject, match=sentence):
-        world.claim()
-    with pytest.raises(BadObject, match=sentence):
-        world.claim()
-    found: list[str] = []
-    owner = world.claim(on_damage=lambda error: found.append(str(error)))
-    assert len(found) == 1 and found[0].startswith(sentence)
-    assert owner.image is not None and owner.image.small == {CURSOR: b"aa"}
-    assert owner.next_number == 7
-    aside = world.names("aside")
-    assert [world.objects.get(name)[0] for name in aside] == [b"<html>"] * is_there
-    owner.append(wrote(b"new"), is_mark=True, is_base=True)
-    owner.move_head()
-    assert world.state() == b"new"
-    assert world.claim().epoch == owner.epoch + 1
-
-
-def test_the_base_is_missing(world: World) -> None:
-    damaged_store(world)
-    world.objects.delete([round_name(number) for number in range(2, 6)])
-    with pytest.raises(BadObject, match="rounds/0000000000000002 is missing"):
-        world.claim()
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_the_base_before_counts_if_the_last_one_is_damaged(world: World, is_there: bool) -> None:
-    owner = world.claim()
-    owner.append(wrote(b"first"), is_mark=True, is_base=True)
-    owner.append(wrote(b"!", 5), is_mark=True)
-    owner.append(wrote(b"second"), is_mark=True, is_base=True)
-    owner.move_head()
-    owner.append(rounds.piece_frame(Begin(OTHER)) + rounds.piece_frame(Commit(OTHER)), is_mark=True)
-    world.objects.delete([round_name(4)])
-    if is_there:
-        world.objects.create(round_name(4), b"<html>")
-    found: list[str] = []
-    after = world.claim(on_damage=lambda error: found.append(str(error)))
-    assert len(found) == 1 and found[0].startswith(round_name(4))
-    assert after.image is not None and after.image.is_broken
-    assert after.image.small == {CURSOR: b"first!", OTHER: b""}
-    assert after.next_number == 7
-
-
-def test_a_gap_is_one_sentence(world: World) -> None:
-    damaged_store(world)
-    world.objects.create(round_name(50_000), b"<html>")
-    found: list[str] = []
-    owner = world.claim(on_damage=lambda error: found.append(str(error)))
-    assert found == [
-        "rounds/0000000000000004 is missing: it was deleted or lost",
-        "rounds/0000000000000006 to rounds/000000000000c34f are missing: they were deleted or lost",
-        "rounds/000000000000c350 is damaged: it has only 6 bytes; set aside",
-    ]
-    assert owner.next_number == 50_002
-
-
-@pytest.mark.parametrize("number", [1_000_000, (1 << 64) - 1])
-def test_a_foreign_object_far_behind_all_rounds_is_moved_aside(world: World, number: int) -> None:
-    world.claim()
-    world.objects.create(round_name(number), b"<html>")
-    with pytest.raises(BadObject, match=round_name(number)):
-        world.claim()
-    found: list[str] = []
-    owner = world.claim(on_damage=lambda error: found.append(str(error)))
-    assert found == [f"{round_name(number)} is damaged: it has only 6 bytes; set aside"]
-    assert owner.image is not None and not owner.image.is_broken
-    assert owner.next_number == 3
-    assert round_name(number) not in world.names("rounds")
-    assert world.objects.get(world.names("aside")[-1])[0] == b"<html>"
-
-
-def test_a_takeover_that_is_missing(world: World) -> None:
-    world.claim()
-    world.claim().append(wrote(b"a"), is_mark=True, is_base=True)
-    world.objects.delete([round_name(2)])
-    found: list[str] = []
-    owner = world.claim(on_damage=lambda error: found.append(str(error)))
-    assert len(found) == 1
-    assert owner.image is not None and owner.image.small == {CURSOR: b"a"} and not owner.image.is_broken
-
-
-def test_a_round_that_is_listed_and_cannot_be_read_is_no_damage(world: World) -> None:
-    """A proxy answers 404 for a moment."""
-    damaged_store(world)
-    world.objects.create(round_name(4), b"<html>")
-    with (
-        mock.patch("nsqd_py.store.reading.read_rounds", return_value=[]),
-        pytest.raises(StoreError, match="list"),
-    ):
-        world.claim(on_damage=lambda error: pytest.fail(str(error)))
-
-
-@pytest.mark.parametrize("content", [b"[]", b"7", b'"head"'])
-def test_a_head_that_is_no_json_object(world: World, content: bytes) -> None:
-    world.claim()
-    put_head(world, content)
-    with pytest.raises(BadObject, match=r"head.json is damaged or foreign: it is no JSON object$"):
-        world.claim()
-
-
-def test_a_head_that_is_damaged(world: World) -> None:
-    world.claim()
-    world.objects.delete([HEAD_NAME])
-    world.objects.create(HEAD_NAME, json.dumps({"format": 1}).encode())
-    with pytest.raises(BadObject, match="head.json is damaged or foreign"):
-        world.claim()
-
-
-# ---- an earlier version of the head is put back
-
-
-def put_head(world: World, content: bytes) -> None:
-    (world.path / "store" / HEAD_NAME).write_bytes(content)
-
-
-def rolled_back(world: World, name: str = "data") -> Owner:
-    """Claim a store twice, the second time in this data path, and put the first head back. Return the second owner."""
-    world.claim().append(wrote(b"a"), is_mark=True, is_base=True)
-    content, _ = world.objects.get(HEAD_NAME)
-    owner = world.claim(name)
-    owner.append(wrote(b"b"), is_mark=True, is_base=True)
-    owner.move_head()
-    put_head(world, content)
-    return owner
-
-
-@pytest.mark.parametrize("act", [Owner.look, Owner.close])
-def test_a_writer_replaces_a_head_that_was_rolled_back(world: World, act: Callable[[Owner], None]) -> None:
-    owner = rolled_back(world)
-    with suppress(StoreError):  # a swap is repeated
-        act(owner)
-    act(owner)
-    assert read_head(world.objects) == owner.head
-    assert owner.mended == deque(
-        [
-            "head.json has the epoch 1, not 2: an earlier version of it was put back; set aside, and written again"
-        ]
-    )
-    owner.append(wrote(b"!", 1), is_mark=True)
-    assert world.state() == b"b!"
-
-
-def test_a_writer_replaces_a_head_with_an_earlier_base(world: World) -> None:
-    """Rounds below the later one are deleted an hour after the head has moved, and then the earlier one would name nothing."""
-    owner = world.claim()
-    content, _ = world.objects.get(HEAD_NAME)
-    owner.append(wrote(b"a"), is_mark=True, is_base=True)
-    owner.move_head()
-    put_head(world, content)
-    owner.look()
-    assert read_head(world.objects) == owner.head
-    assert owner.head.base == 2
-
-
-def test_a_writer_replaces_no_head_if_a_later_one_has_added_a_round(world: World) -> None:
-    before = world.claim()
-    content, _ = world.objects.get(HEAD_NAME)
-    middle = world.claim()
-    world.claim("b")
-    put_head(world, content)
-    everything = world.everything()
-    with pytest.raises(
-        BadObject, match=r"has the epoch 1, not 2: .*put back, and rounds/.*3 is another writer's"
-    ):
-        middle.look()
-    with pytest.raises(BadObject, match="is not the round that this nsqd has written"):
-        middle.append(wrote(b"a"), is_mark=True)
-    with pytest.raises(BadObject, match="is not the round that this nsqd has written"):
-        before.append(wrote(b"a"), is_mark=True)
-    assert world.everything() == everything
-
-
-@pytest.mark.parametrize("name", ["data", "other"])
-def test_a_claim_goes_on_from_the_rounds_if_the_head_was_rolled_back(world: World, name: str) -> None:
-    """By the data path that has written the newest rounds, or by one that restores."""
-    owner = rolled_back(world)
-    found: list[str] = []
-    after = world.claim(name, on_damage=lambda error: found.append(str(error)))
-    assert after.epoch == 3
-    assert after.image is not None and after.image.small == {CURSOR: b"b"} and not after.image.is_broken
-    assert found == [
-        "head.json has the epoch 1, and rounds/0000000000000004, of another claim, the epoch 2: an earlier version of it was put "
-        "back; the rounds count"
-    ]
-    with pytest.raises(Superseded, match="since its epoch 3"):
-        owner.look()
-    after.append(wrote(b"!", 1), is_mark=True)
-    assert world.claim().image.small == {CURSOR: b"b!"}  # type: ignore[union-attr]
-
-
-def test_a_rolled_back_head_is_judged_by_the_writer_of_the_newest_rounds(world: World) -> None:
-    rolled_back(world, "b")
-    everything = world.everything()
-
-    def check(name: str) -> Callable[[Head | None], None]:
-        def refuse(head: Head | None) -> None:
-            assert head is not None
-            if not world.claims(name).is_mine(head):
-                raise PermissionError(f"{head.node} (epoch {head.epoch})")
-
-        return refuse
-
-    with pytest.raises(PermissionError, match=r"an unknown nsqd \(epoch 2\)"):
-        claim(world.objects, "a", world.claims("data"), check("data"))
-    assert world.everything() == everything
-    assert claim(world.objects, "b", world.claims("b"), check("b")).epoch == 3
-
-
-def test_a_head_that_is_rolled_back_while_it_is_claimed(world: World) -> None:
-    """The epoch that was claimed is another writer's already: the claim adds nothing in it, and is repeated above it."""
-    owner = rolled_back(world)
-    rounds_before = world.names("rounds")
-    with (
-        mock.patch("nsqd_py.store.ownership._is_older", return_value=False),
-        pytest.raises(StoreError, match="earlier version"),
-    ):
-        world.claim()
-    assert world.names("rounds") == rounds_before
-    claims = world.claims()
-    assert owner.writer in claims.writers
-    after = world.claim()
-    assert after.epoch == 3
-    assert world.claims().writers == [after.writer]
-
-
-def test_a_claim_whose_head_is_rolled_back_before_its_end_is_repeated(world: World) -> None:
-    world.claim()
-    content, _ = world.objects.get(HEAD_NAME)
-    original = world.objects.objects.create
-
-    def create(name: str, data: bytes) -> Any:
-        made = original(name, data)
-        if name.startswith("rounds"):
-            put_head(world, content)
-        return made
-
-    with (
-        mock.patch.object(world.objects.objects, "create", create),
-        pytest.raises(StoreError, match="has the epoch 1, not 2: an earlier version of it was put back"),
-    ):
-        world.claim()
-    assert world.claim().epoch == 3
-
-
-def test_a_reader_goes_on_from_the_rounds_if_the_head_was_rolled_back(world: World) -> None:
-    rolled_back(world)
-    found: list[str] = []
-    state = read_state(world.objects, lambda error: found.append(str(error)))
-    assert state.image.small == {CURSOR: b"b"}
-    assert found == [
-        "rounds/ has rounds of the epoch 2, which head.json does not know: an earlier version of it was put back"
-    ]
-
-
-def test_check_data_names_a_head_that_was_rolled_back(world: World) -> None:
-    rolled_back(world)
-    report = check_store(f"file://{world.path}/store", "", world.path / "data")
-    (found,) = report.damaged
-    assert found.name == HEAD_NAME
-    assert found.damage == (
-        "head.json has the epoch 1, and rounds/0000000000000004 the epoch 2: an earlier version of it was put back"
-    )
-    world.claim()
-    assert check_store(f"file://{world.path}/store", "", world.path / "data").is_well
-
-
-def test_rounds_of_the_base_that_counts_stay_if_the_later_one_is_not_complete(world: World) -> None:
-    owner = world.claim()
-    content, _ = world.objects.get(HEAD_NAME)
-    owner = world.claim()
-    owner.append(wrote(b"a"), is_mark=True, is_base=True)
-    owner.append(wrote(b"b"), is_mark=False, is_base=True)
-    put_head(world, content)
-    after = world.claim()
-    world.now_ns += KEEP_NS + 1
-    after.collect()
-    assert world.claim().image.small == {CURSOR: b"a"}  # type: ignore[union-attr]
-
-
 # ---- what is deleted
 
 
@@ -895,7 +413,7 @@ def test_errors_are_not_taken_for_each_other() -> None:
 
 
 def test_a_question_who_may_claim_a_store_writes_nothing(tmp_path: Path) -> None:
-    """Also if `nsqd.store` is damaged, and there is no `nsqd.member`."""
+    """Also if `nsqd.store` is damaged."""
     (tmp_path / CLAIMS_FILE).write_bytes(b"damaged, with the store and the writer of the head")
-    assert not Claims(tmp_path).is_mine(Head("store", 1, "writer", "node", member="another"))
+    assert not Claims(tmp_path).is_mine(Head("store", 1, "writer", "node"))
     assert [path.name for path in tmp_path.iterdir()] == [CLAIMS_FILE]

@@ -18,7 +18,8 @@ from nsqd_py.objects.opening import open_objects
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.store.image import StoreImage
-from nsqd_py.store.restore import Restoration, catch_up
+from nsqd_py.store.restoring.catching_up import catch_up
+from nsqd_py.store.restoring.restoration import Restoration
 from nsqd_py.store.rounds import BASE, MARK
 from tests.unit.fakes import sized
 from tests.unit.store.test_image import Store

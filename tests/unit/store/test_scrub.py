@@ -44,9 +44,6 @@ class Stream:
         self.asked.append(file)
         return file in self.files
 
-    def local_file(self, _file: StoredFile) -> None:
-        return None
-
     def replace_file(self, before: StoredFile, file: StoredFile) -> None:
         raise AssertionError(before, file)
 
@@ -67,7 +64,8 @@ class Bench:
         self.stream = Stream(self.files)
         owner: Any = SimpleNamespace(head=HEAD, epoch=1, writer=HEAD.writer)
         log: Any = SimpleNamespace(error=lambda *_: None, exception=lambda *_: None)
-        self.scrub = StoreScrub(self.objects, owner, self.stream, REQUESTS_PER_DAY, log)
+        stream: Any = self.stream
+        self.scrub = StoreScrub(self.objects, owner, stream, REQUESTS_PER_DAY, log)
 
     def run_pass(self) -> None:
         """Let one pass end."""

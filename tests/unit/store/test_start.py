@@ -12,8 +12,8 @@ from nsqd_py.objects.opening import open_objects
 from nsqd_py.server.options import read_options
 from nsqd_py.store.layout import HEAD_NAME
 from nsqd_py.store.ownership import Claims, claim
-from nsqd_py.store.part import StorePart
 from nsqd_py.store.requests import CountedObjects
+from nsqd_py.store.start import StoreStart
 
 
 class LeaseLost(Exception):
@@ -44,5 +44,5 @@ def test_who_has_lost_the_lease_during_a_request_does_not_take_the_store(tmp_pat
         raise LeaseLost
 
     with pytest.raises(LeaseLost):
-        StorePart(host)._get_state(CountedObjects(objects), lose)
+        StoreStart(host, CountedObjects(objects), lose, is_copy=False).run()
     assert objects.get(HEAD_NAME)[0] == serving
