@@ -17,7 +17,7 @@ from nsqadmin_py.history.saved import SavedDocument
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.webhook import Webhook, WebhookError
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.problems.kinds import KINDS, LOOKUP_KINDS, Problem
+from nsqd_py.cluster.problems.kinds import LOOKUP_KINDS, Problem
 from nsqd_py.net.addresses import split_address
 from nsqd_py.runtime.logs.daemon_log import Log
 
@@ -115,7 +115,7 @@ class ProblemWebhook:
     def _document(self, report: Report) -> dict[str, Any]:
         known = report.known
         problem = known.problem
-        kind = KINDS[problem.kind]
+        kind = problem.about
         document: dict[str, Any] = {
             "event": report.event,
             "dedup_key": report.dedup_key,

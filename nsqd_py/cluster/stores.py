@@ -1,24 +1,12 @@
-"""The stores of nsqds, in buckets or directories, as their answers say them, and what is wrong with them. Pure."""
+"""The stores of nsqds, in buckets or directories, as their answers say them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nsqd_py.cluster.roles import Lag, lag_in
 from nsqd_py.cluster.values import number_in, number_or_none, text_in
-
-# A store that takes nothing for this long is a problem, and so is one that lacks changes of this age: a restart of a
-# server, or a slow minute of a cloud, is none.
-AWAY_AFTER_S = 60.0
-LAGS_AFTER_S = 60.0
-
-# Kinds of trouble.
-REFUSING = "store_acks"
-UNREADABLE = "store_unreadable"
-AWAY = "store_away"
-LAGGING = "store_lags"
-DAMAGED = "store_damaged"
 
 
 class Store(NamedTuple):
@@ -88,34 +76,3 @@ def without_counts(store: Store | None) -> Store | None:
         damage="",
         read_error="unknown" if store.read_error else "",
     )
-
-
-class StoreTrouble(NamedTuple):
-    """A problem of a store. `kind` is one of the kinds at the top."""
-
-    kind: str
-    text: str
-
-
-def troubles(store: Store) -> Iterator[StoreTrouble]:
-    """Yield what an operator must know of a store."""
-    away_s = store.away_ms / 1000
-    lag_s = store.lag.ms / 1000
-    if away_s >= AWAY_AFTER_S:
-        reason = f": {store.error}" if store.error else ""
-        text = f"has had no answer from its store {store.url} for {away_s:.0f} s{reason}"
-        if store.acks:
-            yield StoreTrouble(REFUSING, f"refuses publishes: it {text}")
-        else:
-            yield StoreTrouble(AWAY, text)
-    elif lag_s >= LAGS_AFTER_S + store.interval_ms / 1000:
-        yield StoreTrouble(LAGGING, f"has had changes for {lag_s:.0f} s that its store {store.url} lacks")
-    if store.read_error:
-        text = f"channels wait for messages that only its store {store.url} has: {store.read_error}"
-        yield StoreTrouble(UNREADABLE, text)
-    if store.damaged_objects:
-        found = (
-            "a damaged object" if store.damaged_objects == 1 else f"{store.damaged_objects} damaged objects"
-        )
-        damage = f": {store.damage}" if store.damage else " when it started"
-        yield StoreTrouble(DAMAGED, f"found {found} in its store {store.url}{damage}")

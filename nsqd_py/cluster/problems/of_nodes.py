@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Protocol
+from collections.abc import Iterator
 
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.kinds import Problem
@@ -17,53 +15,18 @@ from nsqd_py.cluster.problems.limits import (
     STARTS_WITHIN_S,
     Limits,
 )
+from nsqd_py.cluster.problems.memory import LastKnown, SeenNodes
+from nsqd_py.cluster.problems.of_stores import of_store
 from nsqd_py.cluster.problems.states import FAILED, SLOW, state_of
 from nsqd_py.cluster.problems.words import counted, named, span
 from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.roles import KnownStandby
-from nsqd_py.cluster.stores import troubles as troubles_of_store
 from nsqd_py.runtime.documents import TOO_MANY_NSQDS
 
 _MOST_TOPICS = 3
 _PROMPT_S = 0.25
 _MOST_VERSIONS = 5
 _DISK_SLOW_S = 300
-
-
-class Remembered(Protocol):
-    """An observer's memory of an nsqd. Times are in s since the epoch; see `LastKnown` of nsqadmin."""
-
-    address: str
-    seen_s: float
-    primary: str
-    has_left: bool
-    was_draining: bool
-    starts: list[int]
-
-    @property
-    def depth(self) -> int: ...
-
-    @property
-    def is_counted(self) -> bool:
-        """True if its depth is known."""
-
-
-class Memory(Protocol):
-    """An observer's memory of all nsqds."""
-
-    @property
-    def nodes(self) -> Mapping[str, Remembered]: ...
-
-    def gone(self) -> Sequence[Remembered]: ...
-
-
-class NoMemory:
-    """The memory of an observer that has only begun."""
-
-    nodes: Mapping[str, Remembered] = MappingProxyType({})
-
-    def gone(self) -> Sequence[Remembered]:
-        return ()
 
 
 # ---- nsqlookupds
@@ -92,7 +55,7 @@ def _shared_text(cluster: Cluster, address: str, shared: SharedAddress) -> str:
 
 
 def of_nodes(
-    cluster: Cluster, memory: Memory, limits: Limits, now_s: float, time_s: float
+    cluster: Cluster, memory: SeenNodes, limits: Limits, now_s: float, time_s: float
 ) -> Iterator[Problem]:
     all_lookups_fail = 0 < cluster.lookups <= len(cluster.failed_lookups)
     # Else the nsqlookupds are the cause.
@@ -119,8 +82,8 @@ def of_nodes(
         yield from _of_starts(address, seen, time_s)
 
 
-def _gone(known: Remembered) -> Problem:
-    if is_planned(known):
+def _gone(known: LastKnown) -> Problem:
+    if known.is_planned:
         how = "was drained, and has ended" if known.was_draining else "was stopped"
         text = f"{how}{_held(known)}"
         return Problem("node_stopped", text, node=known.address, weight=known.depth, since_s=known.seen_s)
@@ -128,11 +91,6 @@ def _gone(known: Remembered) -> Problem:
     if known.primary:
         text = f"does not answer, and its primary {known.primary} has no connection to it"
     return Problem("node_gone", text, node=known.address, weight=known.depth, since_s=known.seen_s)
-
-
-def is_planned(known: Remembered) -> bool:
-    """True if an nsqd that does not answer any more was stopped or drained on purpose."""
-    return known.has_left or known.was_draining
 
 
 def of_versions(cluster: Cluster) -> Iterator[Problem]:
@@ -144,8 +102,8 @@ def of_versions(cluster: Cluster) -> Iterator[Problem]:
         yield Problem("versions", f"{count} of {versions.total()} nsqds run {version}; the others: {rest}")
 
 
-def _held(known: Remembered | None) -> str:
-    if known is None or not known.is_counted:
+def _held(known: LastKnown | None) -> str:
+    if known is None or not known.metrics:
         return ""
     return f"; {counted(known.depth, 'message')} waited there when it was last seen"
 
@@ -176,8 +134,7 @@ def _of_answering(
     if node.disk_slow_since_s and time_s - node.disk_slow_since_s >= _DISK_SLOW_S:
         yield _slow_disk(address, node.disk_slow_since_s, time_s)
     if node.store is not None:
-        for trouble in troubles_of_store(node.store):
-            yield Problem(trouble.kind, trouble.text, node=address)
+        yield from of_store(address, node.store)
     yield from _of_certificate(address, node, time_s)
 
 
@@ -242,7 +199,7 @@ def _of_certificate(address: str, node: Node, time_s: float) -> Iterator[Problem
         yield Problem(kind, f"has a TLS certificate that {when}", node=address, weight=-left_s)
 
 
-def _of_starts(address: str, seen: Remembered | None, time_s: float) -> Iterator[Problem]:
+def _of_starts(address: str, seen: LastKnown | None, time_s: float) -> Iterator[Problem]:
     starts = [start for start in seen.starts if time_s - start <= STARTS_WITHIN_S] if seen is not None else []
     if len(starts) >= MANY_STARTS:
         text = f"was started {len(starts)} times within {span(time_s - starts[0])}"

@@ -9,11 +9,12 @@ import pytest
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings
-from nsqadmin_py.cluster.last_known import MOST_GONE, LastKnown, NodeMemory
+from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.history.file import decode, encode
 from nsqadmin_py.history.series import History
 from nsqd_py.cluster.model import FORGET_AFTER_S
 from nsqd_py.cluster.problems import states
+from nsqd_py.cluster.problems.memory import MOST_GONE, LastKnown
 from tests.unit.nsqadmin.test_views import Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
