@@ -74,4 +74,5 @@ class NodeMemory(SeenNodes):
                     metrics={name: number_in(row.get("metrics"), name) for name in names},
                     has_left=flag_in(row, "has_left"),
                     was_draining=flag_in(row, "was_draining"),
+                    project_version=text_in(row, "project_version"),
                 )

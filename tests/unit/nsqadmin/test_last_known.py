@@ -93,6 +93,14 @@ def test_what_was_gone_is_gone_after_a_restart_too() -> None:
     assert (again.node(102.0, "b")["seen_s"], again.node(102.0, "b")["depth"]) == (EPOCH_S + 10, 7)
 
 
+def test_a_restart_keeps_the_versions_of_what_is_gone() -> None:
+    console, again = Console(), Console()
+    console.say(10.0, a=stats(ORDERS) | {"project_version": "1.2.3"})
+    console.vanish(12.0)
+    again.memory.load(orjson.loads(orjson.dumps(console.memory.dump())))
+    assert (again.node(100.0)["version"], again.node(100.0)["project_version"]) == ("1.3.0", "1.2.3")
+
+
 @pytest.mark.parametrize(
     "document", [None, 5, [5], [{}], [{"address": 5}], [{"address": "a", "seen_s": "x"}]]
 )
