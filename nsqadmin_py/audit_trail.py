@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nsqadmin_py.permissions import Scope
-from nsqd_py.cluster.values import flag_in, rows_in, text_in
+from nsqd_py.cluster.values import read_as, rows_in, text_in
 
 # The most actions that are saved. Older ones are only in the log.
 MOST_ENTRIES = 2000
@@ -149,10 +149,5 @@ class AuditTrail:
 def _entry_of(row: Mapping[str, Any]) -> AuditEntry:
     details = row.get("details")
     pairs = details.items() if isinstance(details, dict) else ()
-    return AuditEntry(
-        float(row["time_s"]),
-        is_verified=flag_in(row, "is_verified"),
-        details={name: value for name, value in pairs if isinstance(value, str)},
-        state=row["state"],
-        **{name: text_in(row, name) for name in _TEXTS},
-    )
+    texts = {name: value for name, value in pairs if isinstance(value, str)}
+    return read_as(AuditEntry, row, time_s=float(row["time_s"]), details=texts)

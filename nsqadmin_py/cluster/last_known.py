@@ -9,7 +9,7 @@ from typing import Any
 from nsqadmin_py.cluster.metrics import RATES, node_metrics_json
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems.memory import LastKnown, SeenNodes
-from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
+from nsqd_py.cluster.values import number_in, read_as, rows_in, text_in
 
 
 class NodeMemory(SeenNodes):
@@ -62,17 +62,6 @@ class NodeMemory(SeenNodes):
             address = text_in(row, "address")
             seen_s = row.get("seen_s")
             if address and isinstance(seen_s, float | int):
-                self.nodes[address] = LastKnown(
-                    address,
-                    float(seen_s),
-                    hostname=text_in(row, "hostname"),
-                    version=text_in(row, "version"),
-                    start_time=number_in(row, "start_time"),
-                    is_silent=True,
-                    is_gone=flag_in(row, "is_gone"),
-                    primary=text_in(row, "primary"),
-                    metrics={name: number_in(row.get("metrics"), name) for name in names},
-                    has_left=flag_in(row, "has_left"),
-                    was_draining=flag_in(row, "was_draining"),
-                    project_version=text_in(row, "project_version"),
-                )
+                metrics = {name: number_in(row.get("metrics"), name) for name in names}
+                known = read_as(LastKnown, row, seen_s=float(seen_s), is_silent=True, metrics=metrics)
+                self.nodes[address] = known

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.values import flag_in, number_in, number_or_none, rows_in, text_in
+from nsqd_py.cluster.values import number_in, read_as, rows_in
 
 # States of a standby.
 FOLLOWING = "following"
@@ -105,50 +105,21 @@ def read_role(document: Any) -> Role:
     lease = _lease(document.get("lease"))
     standby = document.get("standby")
     if isinstance(standby, Mapping):
-        return _known_standby(standby, lease)
+        set_aside = number_in(standby, "set_aside_messages")
+        return read_as(KnownStandby, standby, lag=lag_in(standby), set_aside=set_aside, lease=lease)
     standbys = document.get("standbys")
     if isinstance(standbys, Mapping):
-        return _primary(standbys, lease)
+        listed = rows_in(standbys, "list")[:_MOST_STANDBYS]
+        return read_as(Primary, standbys, standbys=tuple(map(_listed_standby, listed)), lease=lease)
     return None
 
 
-def _known_standby(standby: Mapping[str, Any], lease: GroupLease | None) -> KnownStandby:
-    return KnownStandby(
-        epoch=number_in(standby, "epoch"),
-        primary=text_in(standby, "primary"),
-        state=text_in(standby, "state"),
-        is_complete=flag_in(standby, "is_complete"),
-        lag=lag_in(standby),
-        last_round_ms_ago=number_or_none(standby, "last_round_ms_ago"),
-        set_aside=number_in(standby, "set_aside_messages"),
-        lease_decides=flag_in(standby, "lease_decides"),
-        lease=lease,
-        is_fenced=flag_in(standby, "is_fenced"),
-        error=text_in(standby, "error"),
-    )
-
-
-def _primary(standbys: Mapping[str, Any], lease: GroupLease | None) -> Primary:
-    listed = tuple(map(_listed_standby, rows_in(standbys, "list")[:_MOST_STANDBYS]))
-    return Primary(
-        epoch=number_in(standbys, "epoch"),
-        acks=number_in(standbys, "acks"),
-        is_alone=flag_in(standbys, "is_alone"),
-        standbys=listed,
-        lease=lease,
-    )
-
-
 def _listed_standby(row: Mapping[str, Any]) -> ListedStandby:
-    return ListedStandby(
-        text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), lag_in(row)
-    )
+    return read_as(ListedStandby, row, lag=lag_in(row))
 
 
 def _lease(found: Any) -> GroupLease | None:
-    if not isinstance(found, Mapping):
-        return None
-    return GroupLease(*(text_in(found, name) for name in GroupLease._fields))
+    return read_as(GroupLease, found) if isinstance(found, Mapping) else None
 
 
 def lag_in(row: Mapping[str, Any]) -> Lag:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nsqd_py.cluster.roles import Lag, lag_in
-from nsqd_py.cluster.values import number_in, number_or_none, text_in
+from nsqd_py.cluster.values import number_in, read_as
 
 
 class Store(NamedTuple):
@@ -44,23 +44,9 @@ def read_store(document: Any) -> Store | None:
     found = document.get("store") if isinstance(document, Mapping) else None
     if not isinstance(found, Mapping):
         return None
-    return Store(
-        url=text_in(found, "url"),
-        epoch=number_in(found, "epoch"),
-        state=text_in(found, "state"),
-        acks=number_in(found, "acks"),
-        interval_ms=number_in(found, "interval_ms"),
-        lag=lag_in(found),
-        last_round_ms_ago=number_or_none(found, "last_round_ms_ago"),
-        objects=number_in(found, "objects"),
-        size_bytes=number_in(found, "size_bytes"),
-        requests_today=number_in(found, "requests_today"),
-        damaged_objects=max(0, number_in(found, "damaged_objects") - number_in(found, "repaired_objects")),
-        damage=text_in(found, "damage"),
-        away_ms=number_in(found, "away_ms"),
-        error=text_in(found, "error"),
-        read_error=text_in(found, "read_error"),
-    )
+    damaged = number_in(found, "damaged_objects") - number_in(found, "repaired_objects")
+    counts = {name: number_in(found, name) for name in ("objects", "size_bytes", "requests_today")}
+    return read_as(Store, found, lag=lag_in(found), damaged_objects=max(0, damaged), **counts)
 
 
 def without_counts(store: Store | None) -> Store | None:
