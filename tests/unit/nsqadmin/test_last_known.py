@@ -10,7 +10,7 @@ import pytest
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.last_known import NodeMemory
-from nsqadmin_py.history.file import decode, encode
+from nsqadmin_py.history.document import decode, encode
 from nsqadmin_py.history.series import History
 from nsqd_py.cluster.model import FORGET_AFTER_S
 from nsqd_py.cluster.problems import states
