@@ -69,7 +69,7 @@ class AuditEntry:
 
         Without a topic, an action concerns all users: it is for those who may view every topic.
         """
-        if not scope.has_all and not (self.topic and scope.sees(self.topic)):
+        if not scope.sees(self.topic):
             return None
         shown = self if sees_addresses else replace(self, address="")
         target = self.details.get("target", "")
@@ -82,10 +82,9 @@ class AuditEntry:
 
     def contains(self, words: list[str]) -> bool:
         """True if each word is in one of its texts. Words are in lower case."""
-        texts = "\n".join(
-            (*(getattr(self, name) for name in _TEXTS), self.state, *self.details.values())
-        ).lower()
-        return all(word in texts for word in words)
+        own = [getattr(self, name) for name in _TEXTS]
+        text = "\n".join([*own, self.state, *self.details.values()]).lower()
+        return all(word in text for word in words)
 
 
 def _short(text: str, most: int = _MOST_CHARACTERS) -> str:

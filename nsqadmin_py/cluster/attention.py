@@ -59,14 +59,17 @@ class Attention:
 
     def __init__(self, found: FoundProblems, time_s: float, before: Attention | None = None) -> None:
         """`time_s` is the time of the round, in s since the epoch."""
-        known = before.began if before is not None else {}
-        has_begun = before is not None
-        problems, begun_s = lasting(found.retained, before.begun_s if before is not None else None, time_s)
+        known: dict[str, tuple[float, bool]] = {}
+        begun_before = None
+        if before is not None:
+            known = before.began
+            begun_before = before.begun_s
+        problems, begun_s = lasting(found.retained, begun_before, time_s)
         self.begun_s: dict[str, float] = begun_s
-        self.began: dict[str, tuple[float, bool]] = {
-            one.key: known.get(one.key) or (one.since_s or time_s, has_begun or one.since_s > 0)
-            for one in problems
-        }
+        self.began: dict[str, tuple[float, bool]] = {}
+        for one in problems:
+            is_exact = before is not None or one.since_s > 0
+            self.began[one.key] = known.get(one.key) or (one.since_s or time_s, is_exact)
         worst_first = sorted(problems, key=attrgetter("rank"))
         self.listed = [Listed(problem, *self.began[problem.key]) for problem in worst_first]
         all_kinds = Counter(problem.kind for problem in found.retained)

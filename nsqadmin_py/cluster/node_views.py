@@ -99,9 +99,11 @@ def _gone_json(known: LastKnown, now_s: float, roles: Roles) -> Json:
 
 def nodes(cluster: Cluster, now_s: float, memory: NodeMemory, pace: Pace = iter) -> View:
     """Return all nsqds, also those that are gone and not dismissed yet."""
-    view = View({"total": len(cluster.nodes), "failed_lookups": dict(sorted(cluster.failed_lookups.items()))})
+    failed = dict(sorted(cluster.failed_lookups.items()))
+    view = View({"total": len(cluster.nodes), "failed_lookups": failed})
     roles = Roles(cluster)
-    found: dict[str, Node | LastKnown] = cluster.nodes | {known.address: known for known in memory.gone()}
+    gone = {known.address: known for known in memory.gone()}
+    found: dict[str, Node | LastKnown] = cluster.nodes | gone
     for address, node in pace(sorted(found.items())):
         if isinstance(node, LastKnown):
             view.rows[address] = _gone_json(node, now_s, roles)

@@ -236,8 +236,8 @@ def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
     found = answer.get("live") if isinstance(answer, Mapping) else None
     if not isinstance(found, list):
         return None
-    runs = [run for run in found if isinstance(run, list) and len(run) == 2]
-    return [(low, high) for low, high in runs if type(low) is int and type(high) is int and 0 <= low < high]
+    runs = [run for run in found if isinstance(run, list) and list(map(type, run)) == [int, int]]
+    return [(low, high) for low, high in runs if 0 <= low < high]
 
 
 def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:
@@ -252,11 +252,13 @@ def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:
         while seq < high and not source.is_late():  # large messages fill several pages
             search = LogSearch(source, MessageFilter(), _MOST_LETTERS, high)
             page = search.run({"seq": str(seq)})
-            found += [
-                row | {name: row[name][:_PREVIEWED] for name in _BODY if name in row} for row in page.messages
-            ]
+            found += map(_previewed, page.messages)
             if page.next_seq <= seq:
                 break
             seq = page.next_seq
         rows = found + rows
     return rows
+
+
+def _previewed(row: Statistics) -> Statistics:
+    return row | {name: row[name][:_PREVIEWED] for name in _BODY if name in row}

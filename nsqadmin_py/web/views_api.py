@@ -165,7 +165,7 @@ class ViewsApi(Handlers):
         asked = Key(*(query.get(name, "") for name in Key._fields))
         scope = self.access.scope(request)
         # A hidden topic has no metrics, nor have sums that hidden topics are in.
-        key = asked if scope.has_all or (asked.topic and scope.sees(asked.topic)) else _NO_KEY
+        key = asked if scope.sees(asked.topic) else _NO_KEY
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
         range_s = _range_s(query.get("range") or "1h")
         step_s, times, lists = self.past.read(key, metrics, range_s, time())

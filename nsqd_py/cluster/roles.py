@@ -216,13 +216,13 @@ def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
         for member in known.values()
         if member.is_answering and member.role is not None and member.role.lease is not None
     }
-    found = [
-        pair._replace(
-            leases=tuple((node, leases[node]) for node in (pair.primary, pair.standby) if node in leases)
-        )
-        for pair in found
-    ]
+    found = [_with_leases(pair, leases) for pair in found]
     return sorted(found, key=lambda pair: (pair.primary, pair.standby))
+
+
+def _with_leases(pair: Pair, leases: Mapping[str, GroupLease]) -> Pair:
+    seen = [node for node in (pair.primary, pair.standby) if node in leases]
+    return pair._replace(leases=tuple((node, leases[node]) for node in seen))
 
 
 def _pair(primary: NodeInGroup, role: Primary, standby: str, listed: ListedStandby | None) -> Pair:

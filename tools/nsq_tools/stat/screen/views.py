@@ -110,8 +110,10 @@ def totals_of(rows: Sequence[Row]) -> tuple[str, str, str, str]:
 
     Incoming messages count once a topic, not once a channel.
     """
-    incoming = sum(row.rates.messages for row in rows if row.rates and not row.name.channel) / MILLI
-    done = sum(row.rates.finished for row in rows if row.rates and row.name.channel) / MILLI
+    topics = [row.rates for row in rows if row.rates and not row.name.channel]
+    channels = [row.rates for row in rows if row.rates and row.name.channel]
+    incoming = sum(rates.messages for rates in topics) / MILLI
+    done = sum(rates.finished for rates in channels) / MILLI
     depth = sum(row.counts.depth for row in rows)
     in_flight = sum(row.counts.in_flight for row in rows)
     return (
@@ -221,16 +223,16 @@ def _client_row(client: Client, now_s: float) -> tuple[str, ...]:
 
 def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: Sequence[int]) -> Lines:
     """Return a heading and the rows in aligned columns. Columns that do not fit are left out; no number is cut."""
-    columns = [
-        padded(column, is_left=index in left) for index, column in enumerate(zip(titles, *rows, strict=True))
-    ]
+    cells_of = enumerate(zip(titles, *rows, strict=True))
+    columns = [padded(column, is_left=index in left) for index, column in cells_of]
     longest, *others = (len(column[0]) for column in columns)
-    most = max(min(longest, width - sum(others[:3]) - 3), min(longest, 8))
-    head, *lines = (
-        fitted((shorten(shorten(name.rstrip(), most).ljust(most), max(width, 1)), *cells), width, " ")
-        for name, *cells in zip(*columns, strict=True)
-    )
-    return [Text(head.ljust(width), style="bold reverse"), *map(Text, lines)]
+    room = width - sum(others[:3]) - 3
+    most = max(min(longest, room), min(longest, 8))
+    lines = []
+    for name, *cells in zip(*columns, strict=True):
+        shown = shorten(name.rstrip(), most).ljust(most)
+        lines.append(fitted((shorten(shown, max(width, 1)), *cells), width, " "))
+    return [Text(lines[0].ljust(width), style="bold reverse"), *map(Text, lines[1:])]
 
 
 # --- problems
