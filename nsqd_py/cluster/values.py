@@ -54,15 +54,6 @@ def texts_in(document: Any, key: str) -> list[str]:
     return [item for item in list_in(document, key) if isinstance(item, str)]
 
 
-# By the type of a field.
-_READERS: dict[object, Callable[[Any, str], object]] = {
-    str: text_in,
-    int: number_in,
-    bool: flag_in,
-    int | None: number_or_none,
-}
-
-
 def read_as(kind: Callable[..., T], document: Any, **others: Any) -> T:
     """Return a named tuple or dataclass whose fields have the names of keys; `others` are the values of those that do not."""
     read = {name: read(document, name) for name, read in _readers_of(kind).items() if name not in others}
@@ -71,5 +62,11 @@ def read_as(kind: Callable[..., T], document: Any, **others: Any) -> T:
 
 @cache
 def _readers_of(kind: Callable[..., Any]) -> dict[str, Callable[[Any, str], object]]:
+    by_type: dict[object, Callable[[Any, str], object]] = {
+        str: text_in,
+        int: number_in,
+        bool: flag_in,
+        int | None: number_or_none,
+    }
     hints = get_type_hints(kind)
-    return {name: _READERS[hint] for name, hint in hints.items() if hint in _READERS}
+    return {name: by_type[hint] for name, hint in hints.items() if hint in by_type}

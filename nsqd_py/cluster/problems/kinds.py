@@ -12,18 +12,9 @@ SEVERITIES = (ERROR, WARNING, INFO)
 LOOKUP_KINDS = ("no_lookup", "lookup_failed")
 
 
-class ProblemKind(NamedTuple):
-    """A kind of problem: how bad it is, the words of its badge, and what to do about it."""
-
-    severity: str
-    word: str
-    advice: str
-
-
 # By kind: the words of its badge, and what to do. The order is that of the list, by harm: publishes are refused, clients are
 # not served, messages are lost or in danger, messages wait, and what may become one of these.
-_Words = dict[str, tuple[str, str]]
-_ERRORS: _Words = {
+_ERRORS = {
     "disk_full": ("disk full", "Free space on its disk or raise its limit: it refuses publishes."),
     "unhealthy": ("not healthy", "Publishes may be refused. See the log of this nsqd."),
     "standby_acks": ("no standby", "Start its standby again: publishes are refused until it follows."),
@@ -81,7 +72,7 @@ _ERRORS: _Words = {
         "Renew its TLS certificate now, then send it SIGHUP: clients that check it will refuse it.",
     ),
 }
-_WARNINGS: _Words = {
+_WARNINGS = {
     "disk": ("disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
     "lookup_failed": (
         "nsqlookupd",
@@ -149,7 +140,7 @@ _WARNINGS: _Words = {
     "certificate": ("certificate", "Renew its TLS certificate, then send it SIGHUP."),
     "paused": ("paused", "Resume it once the reason for the pause is over."),
 }
-_INFOS: _Words = {
+_INFOS = {
     "draining": ("draining", "It ends when nothing is left, or at its time limit. Nothing has to be done."),
     "versions": ("versions", "An upgrade is under way. If it is not, bring the others to the same version."),
     "node_stopped": (
@@ -157,12 +148,26 @@ _INFOS: _Words = {
         "Start it again with its data directory, or dismiss it if it was taken away on purpose.",
     ),
 }
+_ALL = (
+    *((kind, ERROR, *words) for kind, words in _ERRORS.items()),
+    *((kind, WARNING, *words) for kind, words in _WARNINGS.items()),
+    *((kind, INFO, *words) for kind, words in _INFOS.items()),
+)
+
+
+class ProblemKind(NamedTuple):
+    """A kind of problem: how bad it is, the words of its badge, what to do about it, and its rank in the list."""
+
+    severity: str
+    word: str
+    advice: str
+    rank: int
+
+
 KINDS = {
-    kind: ProblemKind(severity, word, advice)
-    for severity, kinds in ((ERROR, _ERRORS), (WARNING, _WARNINGS), (INFO, _INFOS))
-    for kind, (word, advice) in kinds.items()
+    kind: ProblemKind(severity, word, advice, rank)
+    for rank, (kind, severity, word, advice) in enumerate(_ALL)
 }
-_RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 
 
 class Problem(NamedTuple):
@@ -198,7 +203,7 @@ class Problem(NamedTuple):
     @property
     def rank(self) -> tuple[int, float, str]:
         """A key that sorts the worst first."""
-        return _RANKS[self.kind], -self.weight, self.key
+        return self.about.rank, -self.weight, self.key
 
     @property
     def subject(self) -> str:
