@@ -16,7 +16,8 @@ import gevent
 
 from nsq_tools.stat import export
 from nsq_tools.stat.checking import Checked
-from nsq_tools.stat.model import Failures, Model, failures_of
+from nsq_tools.stat.failures import Failures, failures_of
+from nsq_tools.stat.model import Model
 from nsq_tools.stat.options import GO, LIVE, StatOptions, form_of
 from nsq_tools.stat.rows import Filter, Name, Order, Row, select
 from nsqd_py.cluster.counts import ChannelCounts

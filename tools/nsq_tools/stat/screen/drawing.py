@@ -9,7 +9,7 @@ from rich.text import Text
 
 from nsq_tools.stat.cells import ALARMING, fitted, shorten
 from nsq_tools.stat.checking import Problems
-from nsq_tools.stat.model import Failure
+from nsq_tools.stat.failures import Failure
 from nsq_tools.stat.rows import Row
 from nsq_tools.stat.screen.cursor import Cursor, Scroll
 from nsq_tools.stat.screen.navigation import HelpView, Navigation, ProblemTable, TopicView
