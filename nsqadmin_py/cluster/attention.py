@@ -12,6 +12,7 @@ from nsqadmin_py.cluster.metrics import Json, View
 from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, SEVERITIES, WARNING, Problem
 from nsqd_py.cluster.problems.lasting import lasting
 from nsqd_py.cluster.problems.words import counted
+from nsqd_py.cluster.values import fields_of
 
 # The most rows of the list.
 MOST_LISTED = 200
@@ -22,6 +23,8 @@ MOST_CAUSES = 5
 # The most problems that a row names, and that are retained of a kind; the others are only counted.
 MOST_NAMED = 50
 MOST_OF_KIND = 1000
+# The fields of each problem in a row of several.
+_OF_GROUPED = ("topic", "channel", "node", "text")
 # The most problems of one kind that a badge describes.
 _MOST_TEXTS = 5
 
@@ -133,12 +136,9 @@ def grouped(listed: Iterable[Listed], more: Mapping[str, int]) -> list[tuple[str
 
 def listed_json(entry: Listed) -> Json:
     """Return a problem with what it is about, since when, and what to do."""
-    kind = entry.problem.about
     return {
-        **_named(entry, "kind", "text", "topic", "channel", "node", "cause"),
-        "severity": kind.severity,
-        "word": kind.word,
-        "advice": kind.advice,
+        **fields_of(entry.problem, "kind", "text", "topic", "channel", "node", "cause"),
+        **fields_of(entry.problem.about, "severity", "word", "advice"),
         "since_s": entry.since_s,
         "is_since_exact": entry.is_exact,
         "count": 1,
@@ -159,13 +159,8 @@ def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
         "cause": cause,
         "count": len(entries) + more,
         "places": _subjects(entries, more),
-        "problems": [_named(entry, "topic", "channel", "node", "text") for entry in entries[:MOST_NAMED]],
+        "problems": [fields_of(entry.problem, *_OF_GROUPED) for entry in entries[:MOST_NAMED]],
     }
-
-
-def _named(entry: Listed, *names: str) -> Json:
-    """Return these fields of a problem."""
-    return {name: getattr(entry.problem, name) for name in names}
 
 
 def _subjects(entries: list[Listed], more: int) -> str:

@@ -13,6 +13,7 @@ from nsqd_py.cluster.problems.of_stores import of_store
 from nsqd_py.cluster.problems.states import FAILED
 from nsqd_py.cluster.roles import KnownStandby, Lag, Pair
 from nsqd_py.cluster.statistics import MILLI, Latency, Part, Sum, Totals
+from nsqd_py.cluster.values import fields_of
 
 Json = dict[str, Any]
 
@@ -128,15 +129,10 @@ def store_json(node: Node) -> Json | None:
     if store is None:
         return None
     return {
-        "url": store.url,
-        "epoch": store.epoch,
-        "state": store.state,
-        "acks": store.acks,
+        **fields_of(store, "url", "epoch", "state", "acks"),
         **_lag_json(store.lag),
         "as_of_s": None if store.last_round_ms_ago is None else store.last_round_ms_ago / 1000,
-        "objects": store.objects,
-        "size_bytes": store.size_bytes,
-        "requests_today": store.requests_today,
+        **fields_of(store, "objects", "size_bytes", "requests_today"),
         "troubles": [problem.text for problem in of_store(node.address, store)],
     }
 
@@ -145,11 +141,7 @@ def pair_json(pair: Pair) -> Json:
     """Return a standby and its primary. `as_of_s` is the age of the lag, null if none was known yet."""
     return {
         "node": pair.standby,
-        "primary": pair.primary,
-        "primary_answers": pair.primary_answers,
-        "state": pair.state,
-        "is_complete": pair.is_complete,
-        "as_of_s": pair.as_of_s,
+        **fields_of(pair, "primary", "primary_answers", "state", "is_complete", "as_of_s"),
         "set_aside_messages": pair.set_aside,
         **_lag_json(pair.lag),
     }

@@ -19,7 +19,7 @@ from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems import states
 from nsqd_py.cluster.problems.memory import LastKnown
-from nsqd_py.cluster.values import Pace
+from nsqd_py.cluster.values import Pace, fields_of
 
 # The topics that the row of an nsqd names.
 _MOST_NAMED = 3
@@ -58,9 +58,7 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) 
         "is_listed": node.is_listed,
         "tombstones": tombstones_of(node),
         "state": state,
-        "failure": node.failure,
-        "health": node.health,
-        "start_time": node.start_time,
+        **fields_of(node, "failure", "health", "start_time"),
         "seen_s": seen_s,
         **roles.json_of(node),
         "store": store_json(node),

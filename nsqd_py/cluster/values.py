@@ -54,6 +54,11 @@ def texts_in(document: Any, key: str) -> list[str]:
     return [item for item in list_in(document, key) if isinstance(item, str)]
 
 
+def fields_of(thing: object, *names: str) -> Statistics:
+    """Return fields by their names."""
+    return {name: getattr(thing, name) for name in names}
+
+
 def read_as(kind: Callable[..., T], document: Any, **others: Any) -> T:
     """Return a named tuple or dataclass whose fields have the names of keys; `others` are the values of those that do not."""
     read = {name: read(document, name) for name, read in _readers_of(kind).items() if name not in others}
