@@ -184,7 +184,7 @@ class ClusterPoller:
         }
         listed = {http_address(node): node for node in merged_producers(by_lookupd)}
         departed = frozenset[str]().union(*(lookup.departed for lookup in lookups))
-        cluster.unheard_lookups = len(lookups) - len(by_lookupd)
+        cluster.unheard_lookups = sum(lookup.nodes is None for lookup in lookups)
         cluster.heard_lookups = tuple(by_lookupd)
         cluster.departed = departed - listed.keys()
         cluster.shared = {address: row for lookup in lookups for address, row in lookup.shared.items()}
