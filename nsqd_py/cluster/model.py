@@ -38,6 +38,7 @@ from nsqd_py.cluster.statistics import (
     topic_metrics,
     topic_rates,
     total,
+    totals_of,
     worst,
 )
 from nsqd_py.cluster.stores import Store, read_store
@@ -141,7 +142,7 @@ class Node:
         latency: Latency = ()
         all_topics = iter(self.topics.values())
         while topics := list(islice(all_topics, _TOPICS_AT_A_TIME)):
-            totals = total([totals, *(topic.totals for topic in topics)])
+            totals = total([totals, *map(totals_of, topics)])
             latency = worst([latency, *(topic.latency for topic in topics)])
             yield
         self.totals = totals
