@@ -18,6 +18,7 @@ from nsqadmin_py.history.saved import SavedDocument
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights, peer_of
 from nsqadmin_py.webhook import Webhook, WebhookError
+from nsqd_py.cluster.values import fields_of
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs.daemon_log import Log
 
@@ -105,9 +106,7 @@ class AuditLog:
         entry = entry.shortened()
         notice: dict[str, Any] = {
             "action": action,
-            "topic": entry.topic,
-            "channel": entry.channel,
-            "node": entry.node,
+            **fields_of(entry, *_SUBJECT),
             "timestamp": int(entry.time_s),
             "user": entry.user,
             "remote_ip": entry.address,
@@ -116,9 +115,7 @@ class AuditLog:
             "via": socket.gethostname(),
             # Go's nsqadmin sends what is above.
             "user_is_verified": entry.is_verified,
-            "target": entry.target,
-            "details": entry.details,
-            "result": entry.result,
+            **fields_of(entry, "target", "details", "result"),
             "is_done": entry.state != NOT_DONE,
         }
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nsqadmin_py.permissions import Scope
-from nsqd_py.cluster.values import flag_in, rows_in, text_in
+from nsqd_py.cluster.values import read_as, rows_in, text_in
 
 # The most actions that are saved. Older ones are only in the log.
 MOST_ENTRIES = 2000
@@ -69,7 +69,7 @@ class AuditEntry:
 
         Without a topic, an action concerns all users: it is for those who may view every topic.
         """
-        if not scope.has_all and not (self.topic and scope.sees(self.topic)):
+        if not scope.sees(self.topic):
             return None
         shown = self if sees_addresses else replace(self, address="")
         target = self.details.get("target", "")
@@ -82,10 +82,9 @@ class AuditEntry:
 
     def contains(self, words: list[str]) -> bool:
         """True if each word is in one of its texts. Words are in lower case."""
-        texts = "\n".join(
-            (*(getattr(self, name) for name in _TEXTS), self.state, *self.details.values())
-        ).lower()
-        return all(word in texts for word in words)
+        own = [getattr(self, name) for name in _TEXTS]
+        text = "\n".join([*own, self.state, *self.details.values()]).lower()
+        return all(word in text for word in words)
 
 
 def _short(text: str, most: int = _MOST_CHARACTERS) -> str:
@@ -149,10 +148,5 @@ class AuditTrail:
 def _entry_of(row: Mapping[str, Any]) -> AuditEntry:
     details = row.get("details")
     pairs = details.items() if isinstance(details, dict) else ()
-    return AuditEntry(
-        float(row["time_s"]),
-        is_verified=flag_in(row, "is_verified"),
-        details={name: value for name, value in pairs if isinstance(value, str)},
-        state=row["state"],
-        **{name: text_in(row, name) for name in _TEXTS},
-    )
+    texts = {name: value for name, value in pairs if isinstance(value, str)}
+    return read_as(AuditEntry, row, time_s=float(row["time_s"]), details=texts)

@@ -78,7 +78,7 @@ class ClusterInfo:
     def topics(self) -> list[str]:
         if self.lookupds:
             return self._names("/topics", {}, "topics")
-        answers = self._ask("nsqd", self.nsqds, lambda nsqd: self._topics_of(nsqd, {"format": "json"}))
+        answers = self._ask("nsqd", self.nsqds, lambda nsqd: self._topics_of(nsqd, {}))
         return sorted({name for names in answers.values() for name in names})
 
     def channels(self, topic: str) -> list[str]:
@@ -86,10 +86,9 @@ class ClusterInfo:
         return self._names("/channels", {"topic": topic}, "channels")
 
     def _names(self, path: str, query: Names, key: str) -> list[str]:
-        answers = self._ask(
-            "nsqlookupd", self.lookupds, lambda lookupd: self.upstream.get(lookupd, path, query)
-        )
-        return sorted({name for answer in answers.values() for name in texts_in(answer, key)})
+        answers = self._ask("nsqlookupd", self.lookupds, lambda one: self.upstream.get(one, path, query))
+        names = {name for answer in answers.values() for name in texts_in(answer, key)}
+        return sorted(names)
 
     def inactive_topics(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
         """Return the topics that no nsqd has, with the channels that nsqlookupds still know."""
@@ -130,20 +129,19 @@ class ClusterInfo:
 
     def _node(self, nsqd: str) -> Statistics:
         info = self.upstream.get(nsqd, "/info")
-        topics = self._topics_of(nsqd, {"format": "json", "include_clients": "false"})
+        topics = self._topics_of(nsqd, {"include_clients": "false"})
         return producer_of_info(info, topics)
 
     def _node_with(self, nsqd: str, topic: str) -> Statistics | None:
-        names = self._topics_of(nsqd, {"format": "json", "topic": topic, "include_clients": "false"})
+        names = self._topics_of(nsqd, {"topic": topic, "include_clients": "false"})
         if topic not in names:
             return None
         info = self.upstream.get(nsqd, "/info")
         return producer_of_info(info, names, shown_address(nsqd))
 
     def _topics_of(self, nsqd: str, query: Names) -> list[str]:
-        return [
-            text_in(row, "topic_name") for row in rows_in(self.upstream.get(nsqd, "/stats", query), "topics")
-        ]
+        answer = self.upstream.get(nsqd, "/stats", {"format": "json", **query})
+        return [text_in(row, "topic_name") for row in rows_in(answer, "topics")]
 
     def _ask(self, kind: str, addresses: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:
         """Return the answers of some servers by address. Raises NoAnswer."""

@@ -66,7 +66,8 @@ class Scope:
         return self.grants is None or any(grant.pattern == _ALL_TOPICS for grant in self.grants)
 
     def sees(self, topic: str) -> bool:
-        return self.has_all or self.may(VIEW, topic)
+        """True if the user may view the topic. An empty name stands for all topics."""
+        return self.has_all or (topic != "" and self.may(VIEW, topic))
 
     def may(self, permission: str, topic: str) -> bool:
         """True if a rule grants the permission, or one that includes it. False in `Scope()`, which has no rules."""
@@ -79,4 +80,5 @@ class Scope:
 def scope_of(rules: Sequence[Rule], user: str, groups: Iterable[str]) -> Scope:
     """Return what the rules grant to a user (empty if unknown) who is a member of these groups."""
     members = frozenset(groups)
-    return Scope(tuple(sorted({rule.grant for rule in rules if rule.is_for(user, members)})))
+    grants = {rule.grant for rule in rules if rule.is_for(user, members)}
+    return Scope(tuple(sorted(grants)))

@@ -17,7 +17,8 @@ from nsqadmin_py.history.saved import SavedDocument
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.webhook import Webhook, WebhookError
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.problems.kinds import KINDS, LOOKUP_KINDS, Problem
+from nsqd_py.cluster.problems.kinds import LOOKUP_KINDS, Problem
+from nsqd_py.cluster.values import fields_of
 from nsqd_py.net.addresses import split_address
 from nsqd_py.runtime.logs.daemon_log import Log
 
@@ -115,18 +116,13 @@ class ProblemWebhook:
     def _document(self, report: Report) -> dict[str, Any]:
         known = report.known
         problem = known.problem
-        kind = KINDS[problem.kind]
         document: dict[str, Any] = {
             "event": report.event,
             "dedup_key": report.dedup_key,
-            "severity": kind.severity,
-            "kind": problem.kind,
-            "word": kind.word,
-            "text": problem.text,
-            "advice": kind.advice,
+            **fields_of(problem, "severity", "kind", "text"),
+            **fields_of(problem.about, "word", "advice"),
             "topic": "" if problem.topic == THE_OTHERS else problem.topic,
-            "channel": problem.channel,
-            "node": problem.node,
+            **fields_of(problem, "channel", "node"),
             "began_s": known.since_s,
             "ended_s": known.seen_s,
             "timestamp": int(time()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 
 import gevent
@@ -10,7 +9,6 @@ import orjson
 
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES
-from nsqd_py.errors import StartError
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.encoding import refused_connection
 from nsqd_py.net.http.guard import admin_guard
@@ -20,17 +18,10 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls import CHECK_EVERY_S, CertificateReloader, TlsIfAsked
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
-from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs.daemon_log import Log
-from nsqd_py.runtime.process import (
-    StopSignals,
-    log_uncaught_errors,
-    raise_descriptor_limit,
-    return_freed_blocks,
-    tune_gc,
-)
+from nsqd_py.runtime.process import return_freed_blocks, serving, tune_gc
 from nsqd_py.runtime.systemd import Notifier
-from nsqd_py.version import NSQ_VERSION, version_string
+from nsqd_py.version import NSQ_VERSION
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, Directory, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
 from nsqlookupd_py.options import NsqlookupdOptions
@@ -80,32 +71,21 @@ class Nsqlookupd:
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
-        raise_descriptor_limit()
         return_freed_blocks()
-        log_uncaught_errors(gevent.get_hub(), self._log)
         self._log.gather(self._iteration)
-        self._log.info("%s", version_string("nsqlookupd"))
-        reload = gevent.signal_handler(signal.SIGHUP, self._reload)
-        unblock_signals()
-        with StopSignals() as signals:
-            try:
-                self._tls = CertificateReloader(self._options, self._log) if self._options.tls_cert else None
-                self._api.admin_guard = admin_guard(self._options.http_auth_file, self._log)
-                if self._tls is not None:
-                    self._certificate_timer.start(self._tls.check)
-                self._listen()
-                tune_gc(*COLLECT_EVERY)
-                PAUSES.watch()
-                self._connections.start()
-                self._listeners.start()
-                self._notifier.ready(f"serving on {self._listeners.address}")
-                self._notifier.start_watchdog(self._loop)
-                signals.wait()
-            except OSError as error:
-                raise StartError(str(error)) from error
-            finally:
-                self._shut_down()
-                reload.cancel()
+        with serving("nsqlookupd", self._log, self._reload, self._shut_down) as signals:
+            self._api.admin_guard = admin_guard(self._options.http_auth_file, self._log)
+            if self._options.tls_cert:
+                self._tls = CertificateReloader(self._options, self._log)
+                self._certificate_timer.start(self._tls.check)
+            self._listen()
+            tune_gc(*COLLECT_EVERY)
+            PAUSES.watch()
+            self._connections.start()
+            self._listeners.start()
+            self._notifier.ready(f"serving on {self._listeners.address}")
+            self._notifier.start_watchdog(self._loop)
+            signals.wait()
 
     def _reload(self) -> None:
         """Handle SIGHUP: reload the certificate."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,13 +107,10 @@ def lookup(request: LookupRequest) -> Reply:
 def _encode_lookup(channels: list[str], producers: list[Peer]) -> Iterator[bytes]:
     yield b'{"channels":'
     yield from _json_list(channels)
-    yield b',"producers":['
-    before = b""
-    for start in range(0, len(producers), STEP):
-        step = producers[start : start + STEP]
-        yield before + b",".join([peer.info_json for peer in step])
-        before = b","
-    yield b"]}"
+    yield b',"producers":'
+    steps = (producers[start : start + STEP] for start in range(0, len(producers), STEP))
+    yield from _joined(b",".join([peer.info_json for peer in step]) for step in steps)
+    yield b"}"
 
 
 def nodes(request: LookupRequest) -> Reply:
@@ -146,17 +143,17 @@ def debug(request: LookupRequest) -> Reply:
 
 
 def _encode_registrations(registry: Registry) -> Iterator[bytes]:
-    before = b"{"
-    for category, topic, channel, peers in registry.all_registrations():
-        if peers:
-            yield before + _encode_registration(category, topic, channel, peers)
-            before = b","
-        else:
-            yield b""
-    yield b"}" if before == b"," else b"{}"
+    encoded = (
+        _encode_registration(category, topic, channel, peers)
+        for category, topic, channel, peers in registry.all_registrations()
+    )
+    return _joined(encoded, b"{", b"}")
 
 
 def _encode_registration(category: str, topic: str, channel: str, peers: list[Peer]) -> bytes:
+    """Return a member of the object; empty for a name without producers."""
+    if not peers:
+        return b""
     producers = []
     for peer in peers:
         tombstoned_ns = peer.tombstones.get(topic) if category == "topic" else None
@@ -262,15 +259,20 @@ def _encode_list(key: str, names: list[str]) -> Iterator[bytes]:
 
 def _json_list(values: Sequence[object]) -> Iterator[bytes]:
     """Yield the JSON list of the values in pieces."""
-    if len(values) <= STEP:
-        yield orjson.dumps(values)
-        return
-    before = b"["
-    for start in range(0, len(values), STEP):
-        step = values[start : start + STEP]
-        yield before + orjson.dumps(step)[1:-1]
-        before = b","
-    yield b"]"
+    starts = range(0, len(values), STEP)
+    return _joined(orjson.dumps(values[start : start + STEP])[1:-1] for start in starts)
+
+
+def _joined(parts: Iterable[bytes], begin: bytes = b"[", end: bytes = b"]") -> Iterator[bytes]:
+    """Yield a JSON list or object of encoded parts; an empty one only takes time."""
+    before = begin
+    for part in parts:
+        if part:
+            yield before + part
+            before = b","
+        else:
+            yield b""
+    yield end if before == b"," else begin + end
 
 
 def _is_quick(request: LookupRequest) -> bool:

@@ -9,22 +9,14 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime.command import begin
 
 if TYPE_CHECKING:
+    from nsq_apps.starting import Work
     from nsq_tools.cat.options import CatOptions
-    from nsqd_py.runtime.logs.daemon_log import Log
 
 
-def _check(options: CatOptions) -> None:
-    from nsq_tools.cat.selection import selection_of
-    from nsq_tools.tail.rendering import check_shown
+def _work() -> Work[CatOptions]:
+    from nsq_tools.cat.reading import check, run
 
-    check_shown(options)
-    selection_of(options)
-
-
-def _run(options: CatOptions, log: Log) -> int:
-    from nsq_tools.cat.reading import run
-
-    return run(options, log)
+    return check, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from nsq_apps.starting import run_tool
     from nsq_tools.cat.program import PROGRAM
 
-    return run_tool(PROGRAM, _check, _run, argv)
+    return run_tool(PROGRAM, _work, argv)
 
 
 if __name__ == "__main__":

@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime.command import begin
 
 if TYPE_CHECKING:
+    from nsq_apps.starting import Work
     from nsq_tools.stat.options import StatOptions
-    from nsqd_py.runtime.logs.daemon_log import Log
 
 
-def _check(options: StatOptions) -> None:
-    from nsq_tools.stat.reports import check
+def _work() -> Work[StatOptions]:
+    from nsq_tools.stat.reports import check, run
 
-    check(options)
-
-
-def _run(options: StatOptions, log: Log) -> int:
-    from nsq_tools.stat.reports import run
-
-    return run(options, log)
+    return check, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from nsq_apps.starting import run_tool
     from nsq_tools.stat.program import PROGRAM
 
-    return run_tool(PROGRAM, _check, _run, argv)
+    return run_tool(PROGRAM, _work, argv)
 
 
 if __name__ == "__main__":

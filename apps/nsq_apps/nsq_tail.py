@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime.command import begin
 
 if TYPE_CHECKING:
+    from nsq_apps.starting import Work
     from nsq_tools.tail.options import TailOptions
     from nsqd_py.runtime.logs.daemon_log import Log
-
-
-def _check(options: TailOptions) -> None:
-    from nsq_tools.tail.tailing import check
-
-    check(options)
 
 
 def _run(options: TailOptions, log: Log) -> int:
@@ -28,13 +23,19 @@ def _run(options: TailOptions, log: Log) -> int:
     return run(options, log)
 
 
+def _work() -> Work[TailOptions]:
+    from nsq_tools.tail.tailing import check
+
+    return check, _run
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsq-tail until it ends. Return the exit status."""
     begin()  # before the imports, which take most of the start
     from nsq_apps.starting import run_tool
     from nsq_tools.tail.program import PROGRAM
 
-    return run_tool(PROGRAM, _check, _run, argv)
+    return run_tool(PROGRAM, _work, argv)
 
 
 if __name__ == "__main__":

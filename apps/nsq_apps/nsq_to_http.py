@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime.command import begin
 
 if TYPE_CHECKING:
+    from nsq_apps.starting import Work
     from nsq_tools.to_http.options import ToHttpOptions
-    from nsqd_py.runtime.logs.daemon_log import Log
 
 
-def _check(options: ToHttpOptions) -> None:
+def _work() -> Work[ToHttpOptions]:
     from nsq_tools.to_http.requests import check
-
-    check(options)
-
-
-def _run(options: ToHttpOptions, log: Log) -> int:
     from nsq_tools.to_http.run import run
 
-    return run(options, log)
+    return check, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from nsq_apps.starting import run_tool
     from nsq_tools.to_http.program import PROGRAM
 
-    return run_tool(PROGRAM, _check, _run, argv)
+    return run_tool(PROGRAM, _work, argv)
 
 
 if __name__ == "__main__":

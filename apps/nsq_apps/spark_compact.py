@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime.command import begin
 
 if TYPE_CHECKING:
+    from nsq_apps.starting import Work
     from nsq_spark.compact.options import CompactOptions
     from nsqd_py.runtime.logs.daemon_log import Log
 
 
-def _check(options: CompactOptions) -> None:
-    from nsq_spark.compact.options import check
-
-    check(options)
-
-
 def _run(options: CompactOptions, log: Log) -> int:
-    from nsq_spark.compact.command import run
+    from nsq_spark.compact.command import run  # with packages that the check asks for
 
     return run(options)
+
+
+def _work() -> Work[CompactOptions]:
+    from nsq_spark.compact.options import check
+
+    return check, _run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from nsq_apps.starting import run_tool
     from nsq_spark.compact.program import PROGRAM
 
-    return run_tool(PROGRAM, _check, _run, argv)
+    return run_tool(PROGRAM, _work, argv)
 
 
 if __name__ == "__main__":

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING
 from nsqd_py.runtime.command import begin
 
 if TYPE_CHECKING:
+    from nsq_apps.starting import Work
     from nsq_spark.replay.options import ReplayOptions
     from nsqd_py.runtime.logs.daemon_log import Log
 
 
-def _check(options: ReplayOptions) -> None:
-    from nsq_spark.replay.checks import check
-
-    check(options)
-
-
 def _run(words: Sequence[str], options: ReplayOptions, log: Log) -> int:
-    from nsq_spark.replay.command import run
+    from nsq_spark.replay.command import run  # with packages that the check asks for
     from nsqd_py.settings.flags import shown_words
 
     return run(options, shown_words(words, options.settings.values()))
+
+
+def _work(words: Sequence[str]) -> Work[ReplayOptions]:
+    from nsq_spark.replay.checks import check
+
+    return check, partial(_run, words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from nsq_spark.replay.options import PROGRAM
 
     words = sys.argv[1:] if argv is None else argv
-    return run_tool(PROGRAM, _check, partial(_run, words), words)
+    return run_tool(PROGRAM, partial(_work, words), words)
 
 
 if __name__ == "__main__":

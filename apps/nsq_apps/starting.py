@@ -20,6 +20,9 @@ from nsqd_py.settings.program import BAD_USAGE, DONE, FAILED, LogOptions, Progra
 
 OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
 DaemonT = TypeVar("DaemonT", bound=LogOptions)
+# `check` raises BadOptions if the options contradict each other, or ToolError; it has no side effects. `run` does the work and
+# returns the exit status; it raises ToolError.
+Work = tuple[Callable[[OptionsT], None], Callable[[OptionsT, Log], int]]
 # With one of them, not everyone who reaches a port may use it.
 _LOCKS = ("auth_http_address", "http_auth_file", "tls_cert", "acl_http_header_from")
 _PORTS = ("tcp_address", "http_address")
@@ -112,15 +115,11 @@ def _warn_of_open_doors(options: LogOptions, log: Log) -> None:
 
 
 def run_tool(
-    program: Program[OptionsT],
-    check: Callable[[OptionsT], None],
-    run: Callable[[OptionsT, Log], int],
-    argv: Sequence[str] | None = None,
+    program: Program[OptionsT], work: Callable[[], Work[OptionsT]], argv: Sequence[str] | None = None
 ) -> int:
     """Run a tool until it ends. Return the exit status.
 
-    check  raises BadOptions if the options contradict each other, or ToolError; it has no side effects
-    run    does the work and returns the exit status; raises ToolError
+    `work` imports what the tool needs when it is called, so that --help does not wait for it.
     """
 
     def run_checked() -> int:
@@ -129,6 +128,7 @@ def run_tool(
             raise_interrupts()
             options = program.read(sys.argv[1:] if argv is None else argv)
             options.check_values()
+            check, run = work()
             check(options)
             answer = _config_answer(options)
             if answer:

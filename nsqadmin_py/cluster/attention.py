@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from nsqadmin_py.cluster.metrics import Json, View
-from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, LOOKUP_KINDS, SEVERITIES, WARNING, Problem
-from nsqd_py.cluster.problems.limits import LISTED_AFTER_S
+from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, SEVERITIES, WARNING, Problem
+from nsqd_py.cluster.problems.lasting import lasting
 from nsqd_py.cluster.problems.words import counted
+from nsqd_py.cluster.values import fields_of
 
 # The most rows of the list.
 MOST_LISTED = 200
@@ -21,10 +23,10 @@ MOST_CAUSES = 5
 # The most problems that a row names, and that are retained of a kind; the others are only counted.
 MOST_NAMED = 50
 MOST_OF_KIND = 1000
+# The fields of each problem in a row of several.
+_OF_GROUPED = ("topic", "channel", "node", "text")
 # The most problems of one kind that a badge describes.
 _MOST_TEXTS = 5
-# The ranks of kinds, the worst first.
-_RANKS = {kind: (SEVERITIES.index(info.severity), rank) for rank, (kind, info) in enumerate(KINDS.items())}
 
 
 class FoundProblems:
@@ -38,32 +40,9 @@ class FoundProblems:
         self.retained: list[Problem] = []
         self.counts: Counter[str] = Counter()
         for problem in problems:
-            self.add(problem)
-
-    def add(self, problem: Problem) -> None:
-        self.counts[problem.kind] += 1
-        if self.counts[problem.kind] <= MOST_OF_KIND:
-            self.retained.append(problem)
-
-
-def settled(
-    found: FoundProblems, time_s: float, before: Attention | None
-) -> tuple[FoundProblems, dict[str, float]]:
-    """Return the problems that have lasted long enough, and since when the others are there, by key."""
-    if before is None:
-        return found, {}
-    begins: dict[str, float] = {}
-    lasting = FoundProblems()
-    for problem in found.retained:
-        wait_s = LISTED_AFTER_S.get(problem.kind, 0.0)
-        begin_s = before.begins.get(problem.key, time_s)
-        if problem.key in before.began or not wait_s or time_s - begin_s >= wait_s:
-            lasting.retained.append(problem)
-        else:
-            begins[problem.key] = begin_s
-            found.counts[problem.kind] -= 1
-    lasting.counts = +found.counts
-    return lasting, begins
+            self.counts[problem.kind] += 1
+            if self.counts[problem.kind] <= MOST_OF_KIND:
+                self.retained.append(problem)
 
 
 class Listed(NamedTuple):
@@ -83,23 +62,29 @@ class Attention:
 
     def __init__(self, found: FoundProblems, time_s: float, before: Attention | None = None) -> None:
         """`time_s` is the time of the round, in s since the epoch."""
-        known = before.began if before is not None else {}
-        has_begun = before is not None
-        found, self.begins = settled(found, time_s, before)
-        self.began: dict[str, tuple[float, bool]] = {
-            one.key: known.get(one.key) or (one.since_s or time_s, has_begun or one.since_s > 0)
-            for one in found.retained
-        }
-        worst_first = sorted(found.retained, key=lambda one: (_RANKS[one.kind], -one.weight, one.key))
+        known: dict[str, tuple[float, bool]] = {}
+        begun_before = None
+        if before is not None:
+            known = before.began
+            begun_before = before.begun_s
+        problems, begun_s = lasting(found.retained, begun_before, time_s)
+        self.begun_s: dict[str, float] = begun_s
+        self.began: dict[str, tuple[float, bool]] = {}
+        for one in problems:
+            is_exact = before is not None or one.since_s > 0
+            self.began[one.key] = known.get(one.key) or (one.since_s or time_s, is_exact)
+        worst_first = sorted(problems, key=attrgetter("rank"))
         self.listed = [Listed(problem, *self.began[problem.key]) for problem in worst_first]
-        self.counts = found.counts
+        all_kinds = Counter(problem.kind for problem in found.retained)
+        all_kinds.subtract(problem.kind for problem in problems)
+        self.counts = found.counts - all_kinds
         self.more = self.counts - Counter(dict.fromkeys(KINDS, MOST_OF_KIND))
         self.rows = dict(grouped(self.listed, self.more))
         self._of_topics: dict[str, list[Problem]] = {}
         self._harm: dict[tuple[str, str], int] = {}
         for problem in worst_first:
             self._of_topics.setdefault(problem.topic, []).append(problem)
-            harm = len(SEVERITIES) - _RANKS[problem.kind][0]
+            harm = len(SEVERITIES) - SEVERITIES.index(problem.severity)
             for channel in ("", problem.channel):
                 self._harm.setdefault((problem.topic, channel), harm)  # the worst is the first
 
@@ -151,12 +136,9 @@ def grouped(listed: Iterable[Listed], more: Mapping[str, int]) -> list[tuple[str
 
 def listed_json(entry: Listed) -> Json:
     """Return a problem with what it is about, since when, and what to do."""
-    kind = KINDS[entry.problem.kind]
     return {
-        **_named(entry, "kind", "text", "topic", "channel", "node", "cause"),
-        "severity": kind.severity,
-        "word": kind.word,
-        "advice": kind.advice,
+        **fields_of(entry.problem, "kind", "text", "topic", "channel", "node", "cause"),
+        **fields_of(entry.problem.about, "severity", "word", "advice"),
         "since_s": entry.since_s,
         "is_since_exact": entry.is_exact,
         "count": 1,
@@ -169,8 +151,7 @@ def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
     """Return one row for several problems, the worst first."""
     first = min(entries, key=lambda entry: entry.since_s)
     problem = entries[0].problem
-    names = filter(None, (problem.topic, problem.channel))
-    name = "/".join(names) or problem.node
+    name = problem.subject or problem.node
     return listed_json(entries[0]) | {
         "text": f"the worst is {name}: {problem.text}",
         "since_s": first.since_s,
@@ -178,13 +159,8 @@ def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
         "cause": cause,
         "count": len(entries) + more,
         "places": _subjects(entries, more),
-        "problems": [_named(entry, "topic", "channel", "node", "text") for entry in entries[:MOST_NAMED]],
+        "problems": [fields_of(entry.problem, *_OF_GROUPED) for entry in entries[:MOST_NAMED]],
     }
-
-
-def _named(entry: Listed, *names: str) -> Json:
-    """Return these fields of a problem."""
-    return {name: getattr(entry.problem, name) for name in names}
 
 
 def _subjects(entries: list[Listed], more: int) -> str:
@@ -196,8 +172,7 @@ def _subjects(entries: list[Listed], more: int) -> str:
         return f"{least}{counted(len(channels), 'channel')} of {counted(len(topics), 'topic')}"
     if any(topics):
         return f"{least}{counted(len(topics), 'topic')}"
-    noun = "nsqlookupd" if entries[0].problem.kind in LOOKUP_KINDS else "nsqd"
-    return f"{least}{counted(len(entries), noun)}"
+    return f"{least}{counted(len(entries), entries[0].problem.server)}"
 
 
 def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[Json]:
@@ -207,7 +182,7 @@ def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[
     """
     badges: dict[str, Json] = {}
     for problem in problems:
-        kind = KINDS[problem.kind]
+        kind = problem.about
         prefix = f"{problem.channel}: " if is_topic and problem.channel else ""
         word = f"channel {kind.word}" if prefix and problem.kind == "paused" else kind.word
         badge = badges.setdefault(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -15,7 +15,7 @@ from nsqd_py.cluster.problems.limits import Limits
 from nsqd_py.cluster.problems.of_nodes import is_only_draining
 from nsqd_py.cluster.problems.trends import Trends
 from nsqd_py.cluster.roles import without_counts
-from nsqd_py.cluster.statistics import NO_CHANNEL, NO_TOPIC, Part, Sum
+from nsqd_py.cluster.statistics import Totals
 from nsqd_py.cluster.values import Pace
 
 Sees = Callable[[str], bool]
@@ -65,17 +65,6 @@ class VisibleCluster(Cluster):
             for address, row in whole.shared.items()
         }
 
-    def parts_of(self, topic: str, channel: str = "") -> Iterator[tuple[Node, Part]]:
-        """As of a whole cluster, but without parts that have come since this one was made."""
-        row = self.topics.get(topic)
-        found = row if not channel or row is None else row.channels.get(channel)
-        if found is None:
-            return
-        for address, part in found.parts.items():
-            node = self.nodes.get(address)
-            if node is not None and topic in node.topics:
-                yield node, part
-
 
 def _visible_node(node: Node, sees: Sees) -> Node:
     reported = dict(node.reported)
@@ -85,8 +74,7 @@ def _visible_node(node: Node, sees: Sees) -> Node:
         node,
         reported=reported,
         topics={name: part for name, part in node.topics.items() if sees(name)},
-        of_topics=Sum(NO_TOPIC),
-        of_channels=Sum(NO_CHANNEL),
+        totals=Totals(),
         latency=(),
         role=without_counts(node.role),
         store=stores.without_counts(node.store),

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqd_py.cluster import stores
 from nsqd_py.cluster.counts import ChannelCounts, Rates, TopicCounts
 from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.problems.of_standbys import of_standbys
+from nsqd_py.cluster.problems.of_stores import of_store
 from nsqd_py.cluster.problems.states import FAILED
-from nsqd_py.cluster.roles import KnownStandby, Pair, Trouble, troubles
-from nsqd_py.cluster.statistics import MILLI, Latency, Numbers, Part, Sum, TopicPart
+from nsqd_py.cluster.roles import KnownStandby, Lag, Pair
+from nsqd_py.cluster.statistics import MILLI, Latency, Part, Sum, Totals
+from nsqd_py.cluster.values import fields_of
 
 Json = dict[str, Any]
 
@@ -38,16 +40,11 @@ def hide_rates(view: View) -> None:
         row.update((name, None) for name in RATES if name in row)
 
 
-def metrics_json(
-    of_topic: Numbers, topic_rates: Numbers, of_channels: Numbers, channel_rates: Numbers
-) -> Json:
-    """Return the metrics of a topic and its channels, or of several together.
-
-    The depth is that of all of them.
-    """
-    own = TopicCounts._make(of_topic)
-    counts = ChannelCounts._make(of_channels)
-    rates = Rates._make(channel_rates)
+def metrics_json(totals: Totals) -> Json:
+    """Return the metrics of topics and their channels. The depth is that of all of them."""
+    own = TopicCounts._make(totals.topics)
+    counts = ChannelCounts._make(totals.channels)
+    rates = Rates._make(totals.channel_rates)
     return {
         "depth": own.depth + counts.depth,
         "topic_depth": own.depth,
@@ -58,7 +55,7 @@ def metrics_json(
         "requeued": counts.requeued,
         "timed_out": counts.timed_out,
         "clients": counts.clients,
-        "message_rate": topic_rates[0] / MILLI,
+        "message_rate": totals.topic_rates[0] / MILLI,
         "finish_rate": rates.finished / MILLI,
         "requeue_rate": rates.requeued / MILLI,
         "timeout_rate": rates.timed_out / MILLI,
@@ -68,22 +65,15 @@ def metrics_json(
 def channel_metrics_json(row: Sum | Part) -> Json:
     """Return the metrics of a channel, over all nsqds or on one."""
     messages = ChannelCounts._make(row.counts).messages
-    return metrics_json(TopicCounts(0, 0, messages), row.rates, row.counts, row.rates)
-
-
-def part_metrics_json(part: TopicPart) -> Json:
-    """Return the metrics of a topic with its channels on one nsqd."""
-    return metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
+    return metrics_json(Totals(TopicCounts(0, 0, messages), row.rates, row.counts, row.rates))
 
 
 def node_metrics_json(node: Node) -> Json:
     """Return the metrics of an nsqd, and how many topics and channels it has."""
-    topics = node.of_topics
-    channels = node.of_channels
     return {
         "topics": len(node.topics),
         "channels": sum(len(part.channels) for part in node.topics.values()),
-        **metrics_json(topics.counts, topics.rates, channels.counts, channels.rates),
+        **metrics_json(node.totals),
     }
 
 
@@ -105,7 +95,7 @@ class Roles:
 
     def __init__(self, cluster: Cluster) -> None:
         self.pairs = cluster.pairs()
-        self._troubles: list[Trouble] = list(troubles(self.pairs))
+        self._problems = list(of_standbys(self.pairs))
 
     def json_of(self, node: Node) -> Json:
         """Return the role of an nsqd, the lag of a standby, and the largest lag of a primary's standbys."""
@@ -114,12 +104,12 @@ class Roles:
         about: Json = {
             **NO_ROLE,
             "epoch": node.role.epoch,
-            "troubles": [trouble.text for trouble in self._troubles if trouble.node == node.address],
+            "troubles": [problem.text for problem in self._problems if problem.node == node.address],
         }
         if isinstance(node.role, KnownStandby):
             pair = next(pair for pair in self.pairs if pair.standby == node.address)
             standby = pair_json(pair) | {"lease_decides": pair.lease_decides}
-            return about | {"role": "standby", "standby": standby} | _lag_json(pair)
+            return about | {"role": "standby", "standby": standby} | _lag_json(pair.lag)
         own = [pair for pair in self.pairs if pair.primary == node.address and pair.standby]
         standbys = {
             "acks": node.role.acks,
@@ -127,9 +117,9 @@ class Roles:
             "list": [pair_json(pair) for pair in own],
         }
         about |= {"role": "primary", "standbys": standbys}
-        known = [pair for pair in own if pair.state != FAILED]
+        known = [pair.lag for pair in own if pair.state != FAILED]
         if known:
-            about |= _lag_json(max(known, key=lambda pair: (pair.lag.ms, pair.lag.messages or 0)))
+            about |= _lag_json(max(known, key=lambda lag: (lag.ms, lag.messages or 0)))
         return about
 
 
@@ -139,18 +129,11 @@ def store_json(node: Node) -> Json | None:
     if store is None:
         return None
     return {
-        "url": store.url,
-        "epoch": store.epoch,
-        "state": store.state,
-        "acks": store.acks,
-        "lag_messages": store.lag.messages,
-        "lag_bytes": store.lag.size_bytes,
-        "lag_s": round(store.lag.ms / 1000, 3),
+        **fields_of(store, "url", "epoch", "state", "acks"),
+        **_lag_json(store.lag),
         "as_of_s": None if store.last_round_ms_ago is None else store.last_round_ms_ago / 1000,
-        "objects": store.objects,
-        "size_bytes": store.size_bytes,
-        "requests_today": store.requests_today,
-        "troubles": [trouble.text for trouble in stores.troubles(store)],
+        **fields_of(store, "objects", "size_bytes", "requests_today"),
+        "troubles": [problem.text for problem in of_store(node.address, store)],
     }
 
 
@@ -158,16 +141,11 @@ def pair_json(pair: Pair) -> Json:
     """Return a standby and its primary. `as_of_s` is the age of the lag, null if none was known yet."""
     return {
         "node": pair.standby,
-        "primary": pair.primary,
-        "primary_answers": pair.primary_answers,
-        "state": pair.state,
-        "is_complete": pair.is_complete,
-        "as_of_s": None if pair.as_of_ms is None else pair.as_of_ms / 1000,
+        **fields_of(pair, "primary", "primary_answers", "state", "is_complete", "as_of_s"),
         "set_aside_messages": pair.set_aside,
-        **_lag_json(pair),
+        **_lag_json(pair.lag),
     }
 
 
-def _lag_json(pair: Pair) -> Json:
-    lag = pair.lag
-    return {"lag_messages": lag.messages, "lag_bytes": lag.size_bytes, "lag_s": round(lag.ms / 1000, 3)}
+def _lag_json(lag: Lag) -> Json:
+    return {"lag_messages": lag.messages, "lag_bytes": lag.size_bytes, "lag_s": lag.age_s}

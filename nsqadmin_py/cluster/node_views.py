@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from heapq import nsmallest
 
-from nsqadmin_py.cluster.last_known import LastKnown, NodeMemory
+from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.metrics import (
     Json,
     Roles,
     View,
     latency_json,
+    metrics_json,
     node_metrics_json,
-    part_metrics_json,
     store_json,
 )
 from nsqadmin_py.refusals import NotThere
 from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems import states
-from nsqd_py.cluster.problems.of_nodes import is_planned
-from nsqd_py.cluster.values import Pace
+from nsqd_py.cluster.problems.memory import LastKnown
+from nsqd_py.cluster.values import Pace, fields_of
 
 # The topics that the row of an nsqd names.
 _MOST_NAMED = 3
@@ -58,9 +58,7 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) 
         "is_listed": node.is_listed,
         "tombstones": tombstones_of(node),
         "state": state,
-        "failure": node.failure,
-        "health": node.health,
-        "start_time": node.start_time,
+        **fields_of(node, "failure", "health", "start_time"),
         "seen_s": seen_s,
         **roles.json_of(node),
         "store": store_json(node),
@@ -76,7 +74,7 @@ def _node_metrics(node: Node, known: LastKnown | None) -> Json:
         return {name: last.get(name) for name in metrics} | {"topic_names": []}
     return {
         "topic_names": nsmallest(_MOST_NAMED, node.topics),
-        "channel_messages": ChannelCounts._make(node.of_channels.counts).messages,
+        "channel_messages": ChannelCounts._make(node.totals.channels).messages,
         **metrics,
     }
 
@@ -92,16 +90,18 @@ def _gone_json(known: LastKnown, now_s: float, roles: Roles) -> Json:
         is_listed=False,
     )
     row = _node_json(gone, now_s, known, roles)
-    row["state"] = states.STOPPED if is_planned(known) else states.GONE
+    row["state"] = known.state_of_gone
     row["role"] = "standby" if known.primary else ""
     return row
 
 
 def nodes(cluster: Cluster, now_s: float, memory: NodeMemory, pace: Pace = iter) -> View:
     """Return all nsqds, also those that are gone and not dismissed yet."""
-    view = View({"total": len(cluster.nodes), "failed_lookups": dict(sorted(cluster.failed_lookups.items()))})
+    failed = dict(sorted(cluster.failed_lookups.items()))
+    view = View({"total": len(cluster.nodes), "failed_lookups": failed})
     roles = Roles(cluster)
-    found: dict[str, Node | LastKnown] = cluster.nodes | {known.address: known for known in memory.gone()}
+    gone = {known.address: known for known in memory.gone()}
+    found: dict[str, Node | LastKnown] = cluster.nodes | gone
     for address, node in pace(sorted(found.items())):
         if isinstance(node, LastKnown):
             view.rows[address] = _gone_json(node, now_s, roles)
@@ -129,6 +129,6 @@ def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory) -> Vi
                 "paused": part.is_paused,
                 "channels": len(part.channels),
                 "tombstoned": name in tombstones,
-                **part_metrics_json(part),
+                **metrics_json(part.totals),
             }
     return view

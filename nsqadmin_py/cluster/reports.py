@@ -97,12 +97,10 @@ class ProblemReports:
     def note_round(self, attention: Attention, cluster: Cluster, memory: NodeMemory, time_s: float) -> None:
         """Take the list of a round at `time_s`."""
         self._time_s = time_s
-        left = Counter(
-            {kind: count for kind, count in attention.counts.items() if KINDS[kind].severity != INFO}
-        )
-        followed = Counter(
-            known.problem.kind for known in self._known.values() if known.problem.topic != THE_OTHERS
-        )
+        counts = attention.counts.items()
+        left = {kind: count for kind, count in counts if KINDS[kind].severity != INFO}
+        problems = [known.problem for known in self._known.values()]
+        followed = Counter(problem.kind for problem in problems if problem.topic != THE_OTHERS)
         for entry in attention.listed:
             kind = entry.problem.kind
             is_new = entry.problem.key not in self._known

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from nsqadmin_py.cluster.attention import badges_json
 from nsqadmin_py.cluster.findings import Findings
+from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.metrics import (
     RATES,
     Json,
@@ -21,15 +22,13 @@ from nsqadmin_py.cluster.metrics import (
     latency_json,
     metrics_json,
     oldest_json,
-    part_metrics_json,
 )
 from nsqadmin_py.cluster.node_views import tombstones_of, version_of
 from nsqadmin_py.refusals import NotThere, Query, choice_of, number_of
 from nsqd_py.cluster.counts import ChannelCounts, Rates
-from nsqd_py.cluster.model import Cluster, Node, totals
+from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.problems import states
 from nsqd_py.cluster.problems.of_channels import DEAD, waiting_dead_letters
-from nsqd_py.cluster.problems.of_nodes import is_planned
 from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.statistics import ChannelRow, Part, Sum, TopicRow
 from nsqd_py.cluster.values import Pace
@@ -104,11 +103,9 @@ def overview(cluster: Cluster, now_s: float, findings: Findings) -> View:
     nodes = cluster.nodes.values()
     topics = cluster.topics.values()
     channels = [channel for topic in topics for channel in topic.channels.values()]
-    sums = totals(cluster)
-    found = Counter(states.state_of(node, now_s) for node in nodes)
+    sums = cluster.totals
+    found = node_states(cluster, now_s, findings.memory)
     versions = Counter(node.project_version or version_of(node) for node in nodes)
-    gone = findings.memory.gone()
-    stopped = sum(map(is_planned, gone))
     head = {
         "topics": len(topics),
         "channels": len(channels),
@@ -118,17 +115,24 @@ def overview(cluster: Cluster, now_s: float, findings: Findings) -> View:
         "nodes_failed": found[states.FAILED],
         "problems": findings.attention.counts.total(),
         "standbys": sum(isinstance(node.role, KnownStandby) for node in nodes),
-        "nodes_gone": len(gone) - stopped,
-        "nodes_stopped": stopped,
+        "nodes_gone": found[states.GONE],
+        "nodes_stopped": found[states.STOPPED],
         "nodes_draining": sum(node.drain is not None for node in nodes),
         **_oldest_json([*topics, *channels], findings),
         "missing_depth": sum(known.depth for known in findings.memory.absent(cluster)),
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
-        "channel_messages": ChannelCounts._make(sums[2]).messages,  # counted as by Go's nsqadmin
-        **metrics_json(*sums),
+        "channel_messages": ChannelCounts._make(sums.channels).messages,  # counted as by Go's nsqadmin
+        **metrics_json(sums),
     }
     return View(head)
+
+
+def node_states(cluster: Cluster, now_s: float, memory: NodeMemory) -> Counter[str]:
+    """Count nsqds by state, also those that are gone and not dismissed yet."""
+    found = Counter(states.state_of(node, now_s) for node in cluster.nodes.values())
+    found.update(known.state_of_gone for known in memory.gone())
+    return found
 
 
 def _oldest_json(rows: Iterable[Sum | Part], findings: Findings) -> Json:
@@ -144,7 +148,7 @@ def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
     channels = row.channels.values()
     return {
         "topic": name,
-        **metrics_json(row.counts, row.rates, *row.channel_totals()),
+        **metrics_json(row.totals),
         "paused": row.paused_parts > 0,
         "paused_channels": sum(channel.paused_parts > 0 for channel in channels),
         "channels": len(channels),
@@ -177,8 +181,7 @@ def _topic_key(sort: str, name: str, row: TopicRow, findings: Findings) -> Any:
         harm = findings.attention.harm(name)
         if not harm:
             return harm, 0
-        of_channels, *_ = row.channel_totals()
-        return harm, of_channels.depth + row.counts[_DEPTH]
+        return harm, row.totals.channels[_DEPTH] + row.counts[_DEPTH]
     return _topic_json(name, row, findings)[sort]
 
 
@@ -186,7 +189,7 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings, pace: P
     """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotThere."""
     row = _topic_of(cluster, name)
     view = View(_topic_json(name, row, findings))
-    view.head["latency"] = latency_json(cluster.latency_of(row, name))
+    view.head["latency"] = latency_json(row.latency)
     view.head["dead_letters"] = waiting_dead_letters(
         row if name.endswith(DEAD) else cluster.topics.get(name + DEAD)
     )
@@ -194,7 +197,7 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings, pace: P
         view.rows[f"channel:{channel_name}"] = channel_json(cluster, name, channel_name, findings)
     for node, part in pace([(node, node.topics[name]) for node, _ in cluster.parts_of(name)]):
         about = {"tombstoned": name in tombstones_of(node), "channels": len(part.channels)}
-        metrics = part_metrics_json(part)
+        metrics = metrics_json(part.totals)
         view.rows[f"node:{node.address}"] = _part_json(node, part, now_s) | about | metrics
     return view
 
@@ -233,7 +236,7 @@ def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) ->
         **_oldest_json([row], findings),
         "problems": badges_json(one for one in findings.attention.of_topic(topic) if one.channel == name),
         "drain_s": None if drain_s is None else round(drain_s, 1),  # None if that is never
-        "latency": latency_json(cluster.latency_of(row, topic, name)),
+        "latency": latency_json(row.latency),
         **channel_metrics_json(row),
     }
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nsqadmin_py.cluster.metrics import Roles, channel_metrics_json, metrics_json, node_metrics_json
 from nsqadmin_py.history.ring import Ring, mean
-from nsqd_py.cluster.model import Cluster, totals
+from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.statistics import Latency
 from nsqd_py.cluster.values import Pace
 
@@ -185,14 +185,11 @@ class History:
 
 def records(cluster: Cluster) -> Iterator[Record]:
     """Yield a record for the cluster, and one for each topic, channel and nsqd whose metrics are known."""
-    yield _record(Key(), metrics_json(*totals(cluster)))
+    yield _record(Key(), metrics_json(cluster.totals))
     for name, topic in cluster.topics.items():
-        values = metrics_json(topic.counts, topic.rates, *topic.channel_totals())
-        yield _record(Key(name), values, cluster.latency_of(topic, name))
+        yield _record(Key(name), metrics_json(topic.totals), topic.latency)
         for channel_name, channel in topic.channels.items():
-            values = channel_metrics_json(channel)
-            latency = cluster.latency_of(channel, name, channel_name)
-            yield _record(Key(name, channel_name), values, latency)
+            yield _record(Key(name, channel_name), channel_metrics_json(channel), channel.latency)
     roles = Roles(cluster)
     for address, node in cluster.nodes.items():
         if node.is_whole:

@@ -18,8 +18,8 @@ from nsqadmin_py.refusals import NotThere, RequestRefused
 from nsqadmin_py.web.access import WHO_PROMOTES
 from nsqadmin_py.web.answers import MOST_BYTES, object_in, reason_of, text_of, turn_of_body, upstream_failed
 from nsqadmin_py.web.app import Handlers
-from nsqadmin_py.web.message_queries import Requeueing
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in
+from nsqadmin_py.web.requeueing import Requeueing
 from nsqd_py.cluster.admin_client import UpstreamError, parsed
 from nsqd_py.cluster.problems.of_channels import CHANNEL_OF_DEAD_LETTERS
 from nsqd_py.cluster.problems.states import FAILED, OK, state_of

@@ -5,7 +5,6 @@ They are in memory, so that no request waits for an nsqd.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,8 +27,7 @@ from nsqadmin_py.web.answers import Handler, uncached
 from nsqadmin_py.web.app import Handlers
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.kinds import KINDS
-from nsqd_py.cluster.problems.of_nodes import is_planned
-from nsqd_py.cluster.problems.states import FAILED, GONE, NEW, OK, SLOW, STOPPED, state_of
+from nsqd_py.cluster.problems.states import FAILED, GONE, NEW, OK, SLOW, STOPPED
 from nsqd_py.errors import missing_package
 from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.runtime.threads import in_slices
@@ -167,7 +165,7 @@ class ViewsApi(Handlers):
         asked = Key(*(query.get(name, "") for name in Key._fields))
         scope = self.access.scope(request)
         # A hidden topic has no metrics, nor have sums that hidden topics are in.
-        key = asked if scope.has_all or (asked.topic and scope.sees(asked.topic)) else _NO_KEY
+        key = asked if scope.sees(asked.topic) else _NO_KEY
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
         range_s = _range_s(query.get("range") or "1h")
         step_s, times, lists = self.past.read(key, metrics, range_s, time())
@@ -284,7 +282,7 @@ class Metrics(Handlers):
         for name, text, value in self._totals():
             gauge(name, text).set(value)
         nodes = gauge("nsqadmin_nodes", "nsqds by state.", "state")
-        states = self._states()
+        states = views.node_states(self.cluster, monotonic(), self.findings.memory)
         for state in (OK, SLOW, FAILED, NEW, GONE, STOPPED):
             nodes.labels(state).set(states[state])
         attention = self.findings.attention
@@ -296,15 +294,8 @@ class Metrics(Handlers):
         for entry in attention.listed:
             problem = entry.problem
             names = map(one_line, (problem.topic, problem.channel, problem.node))
-            listed.labels(problem.kind, KINDS[problem.kind].severity, *names).set(1)
+            listed.labels(problem.kind, problem.severity, *names).set(1)
         return uncached(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
-
-    def _states(self) -> Counter[str]:
-        """Count nsqds by state."""
-        now_s = monotonic()
-        states = Counter(state_of(node, now_s) for node in self.cluster.nodes.values())
-        states.update(STOPPED if is_planned(known) else GONE for known in self.findings.memory.gone())
-        return states
 
     def _totals(self) -> list[tuple[str, str, float]]:
         """Return the metrics without labels: name, description and value."""

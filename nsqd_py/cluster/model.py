@@ -29,15 +29,16 @@ from nsqd_py.cluster.statistics import (
     Sum,
     TopicPart,
     TopicRow,
+    Totals,
     channel_metrics,
     channel_rates,
-    plus,
     read_damage,
     read_latency,
     read_time_ns,
-    sum_of,
     topic_metrics,
     topic_rates,
+    total,
+    totals_of,
     worst,
 )
 from nsqd_py.cluster.stores import Store, read_store
@@ -93,8 +94,8 @@ class Node:
     address: str
     reported: Statistics
     topics: dict[str, TopicPart] = field(default_factory=dict)
-    of_topics: Sum = field(default_factory=lambda: Sum(NO_TOPIC))
-    of_channels: Sum = field(default_factory=lambda: Sum(NO_CHANNEL))
+    totals: Totals = Totals()
+    changed: int = 0  # the round in which one of its parts last changed
     latency: Latency = ()  # the highest of its topics
     is_moving: bool = False  # True if some of its parts may have rates other than QUIET
     start_time: int = 0
@@ -124,6 +125,11 @@ class Node:
     is_listed: bool = True  # False if it answers, and no nsqlookupd lists it any more
     digest: tuple[int, int] = (0, 0)
 
+    @property
+    def depth(self) -> int:
+        """All messages that wait there."""
+        return self.totals.topics[0] + self.totals.channels[0]
+
     def age_s(self, now_s: float) -> float | None:
         """Return the time since its last answer."""
         if self.answered_s is None:
@@ -132,26 +138,14 @@ class Node:
 
     def adding_up(self) -> Iterator[None]:
         """Add up all topics, and the channel sums of each topic. Yield now and then."""
-        counts: Numbers = NO_TOPIC
-        rates: Numbers = QUIET
-        of_channels: Numbers = NO_CHANNEL
-        channel_rates: Numbers = QUIET
+        totals = Totals()
         latency: Latency = ()
         all_topics = iter(self.topics.values())
         while topics := list(islice(all_topics, _TOPICS_AT_A_TIME)):
-            counts = plus(counts, sum_of([topic.counts for topic in topics], NO_TOPIC))
-            busy = [topic.rates for topic in topics if topic.rates is not QUIET]
-            rates = plus(rates, sum_of(busy, QUIET))
-            of_channels = plus(of_channels, sum_of([topic.channel_counts for topic in topics], NO_CHANNEL))
-            moving = [topic.channel_rates for topic in topics if topic.channel_rates is not QUIET]
-            channel_rates = plus(channel_rates, sum_of(moving, QUIET))
-            latencies = (latency, *(topic.latency for topic in topics))
-            latency = worst([part for part in latencies if part])
+            totals = total([totals, *map(totals_of, topics)])
+            latency = worst([latency, *(topic.latency for topic in topics)])
             yield
-        self.of_topics.counts = counts
-        self.of_topics.rates = rates
-        self.of_channels.counts = of_channels
-        self.of_channels.rates = channel_rates
+        self.totals = totals
         self.latency = latency
 
 
@@ -294,14 +288,14 @@ class Cluster:
         """Add up what changed in this round."""
         for topic in self.topics.values():
             if topic.changed == self.tick:
-                topic.add_up(topic.parts.values(), NO_TOPIC)
+                topic.add_up()
             for channel in topic.channels.values():
                 if channel.changed == self.tick:
-                    channel.add_up(channel.parts.values(), NO_CHANNEL)
+                    channel.add_up()
                 yield
             yield
         for node in self.nodes.values():
-            if node.of_topics.changed == self.tick:
+            if node.changed == self.tick:
                 yield from node.adding_up()
 
     # ---- rows
@@ -322,7 +316,7 @@ class Cluster:
         if counts != part.counts:
             self._change(node, of_all, part, counts, topic_rates(counts, part.counts, scale))
         elif part.rates is not QUIET:
-            self._rest(node, of_all, part, scale)
+            self._rest(node, of_all, part, is_known=scale > 0)
         self._mark(node, of_all, part, row)
         part.log_bytes = number_in(row, "log_bytes") if "log_bytes" in row else NOT_REPORTED
         return part
@@ -350,7 +344,7 @@ class Cluster:
                 self._change(node, of_all[name], part, counts, rates)
                 part.finished = finished
             elif part.rates is not QUIET:
-                self._rest(node, of_all[name], part, scale)
+                self._rest(node, of_all[name], part, is_known=scale > 0)
             latency = row.get("e2e_processing_latency")
             if row.get("oldest_timestamp", 0) != part.oldest_ns:
                 part.oldest_ns = read_time_ns(row, "oldest_timestamp")
@@ -375,17 +369,17 @@ class Cluster:
             node.is_moving = True
         self._touch(node, row)
 
-    def _rest(self, node: Node, row: Sum, part: Part, scale: float) -> None:
-        """Set the rates of a part whose counts did not change."""
+    def _rest(self, node: Node, row: Sum, part: Part, *, is_known: bool) -> None:
+        """Set the rates of a part whose counts did not change, if they are known now."""
         if part.rates is UNKNOWN:
-            part.rates = QUIET if scale else UNKNOWN  # the sums stay the same
+            part.rates = QUIET if is_known else UNKNOWN  # the sums stay the same
         elif part.rates is not QUIET:
             part.rates = QUIET
             self._touch(node, row)
 
     def _touch(self, node: Node, row: Sum) -> None:
         """Mark the sums that include a part that changed: `_adding_up` recomputes them."""
-        row.changed = node.of_topics.changed = node.of_channels.changed = self.tick
+        row.changed = node.changed = self.tick
 
     def _mark(self, node: Node, of_all: Sum, part: Part, row: Mapping[str, Any]) -> None:
         is_paused = bool(row["paused"])
@@ -407,17 +401,17 @@ class Cluster:
         """Set all rates of a node to 0."""
         if node.is_moving:
             for name in node.topics:
-                self._calm_topic(node, name, 1.0)
+                self._calm_topic(node, name)
             node.is_moving = False
 
-    def _calm_topic(self, node: Node, name: str, scale: float) -> None:
+    def _calm_topic(self, node: Node, name: str) -> None:
         topic = node.topics[name]
         row = self.topics[name]
         if not topic.is_moving:
             return
-        self._rest(node, row, topic, scale)
+        self._rest(node, row, topic, is_known=True)
         for channel, part in topic.channels.items():
-            self._rest(node, row.channels[channel], part, scale)
+            self._rest(node, row.channels[channel], part, is_known=True)
         topic.add_up()
 
     # ---- what comes and goes
@@ -487,12 +481,19 @@ class Cluster:
     # ---- questions
 
     def parts_of(self, topic: str, channel: str = "") -> Iterator[tuple[Node, Part]]:
-        """Yield each nsqd that has the topic or channel, and its part."""
+        """Yield each nsqd that has the topic or channel, and its part; none that has come since this cluster was made."""
         row = self.topics.get(topic)
         found: TopicRow | ChannelRow | None = row if not channel or row is None else row.channels.get(channel)
         if found is not None:
             for address, part in found.parts.items():
-                yield self.nodes[address], part
+                node = self.nodes.get(address)
+                if node is not None and topic in node.topics:
+                    yield node, part
+
+    @property
+    def totals(self) -> Totals:
+        """The sums over all nsqds."""
+        return total(node.totals for node in self.nodes.values())
 
     def pairs(self) -> list[Pair]:
         """Return all primaries and their standbys."""
@@ -506,12 +507,6 @@ class Cluster:
             for node in self.nodes.values()
             if node.role is not None or node.failure
         )
-
-    def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:
-        """Return the highest latencies over all nsqds."""
-        if row.timed_parts:
-            return worst(part.latency for _, part in self.parts_of(topic, channel))
-        return ()
 
 
 def _drain(before: Drain | None, document: Any, now_s: float) -> Drain | None:
@@ -531,17 +526,3 @@ def _increase(before: int, now: Any) -> int | None:
     if now < before or before == NOT_REPORTED:
         return None
     return now - before
-
-
-def totals(cluster: Cluster) -> tuple[Numbers, Rates, Numbers, Rates]:
-    """Return counts and rates of all topics, and of all channels."""
-    topics: Numbers = NO_TOPIC
-    topic_pace: Numbers = QUIET
-    channels: Numbers = NO_CHANNEL
-    channel_pace: Numbers = QUIET
-    for node in cluster.nodes.values():
-        topics = plus(topics, node.of_topics.counts)
-        topic_pace = plus(topic_pace, node.of_topics.rates)
-        channels = plus(channels, node.of_channels.counts)
-        channel_pace = plus(channel_pace, node.of_channels.rates)
-    return topics, Rates._make(topic_pace), channels, Rates._make(channel_pace)

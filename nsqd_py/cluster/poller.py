@@ -22,7 +22,6 @@ import gevent.socket
 from nsqd_py.cluster.admin_client import Answer, UpstreamError, parsed, shown_address
 from nsqd_py.cluster.model import SLOW_ANSWER_S, BadStats, Cluster, Node
 from nsqd_py.cluster.producers import (
-    SharedAddress,
     departed_in,
     http_address,
     merged_producers,
@@ -31,6 +30,7 @@ from nsqd_py.cluster.producers import (
     shared_addresses,
     tcp_address,
 )
+from nsqd_py.cluster.questions import LookupQuestion, Question
 from nsqd_py.cluster.roles import KnownStandby, Primary
 from nsqd_py.cluster.upstream import Upstream, ask_all, named_producers
 from nsqd_py.cluster.values import Statistics, texts_in
@@ -57,42 +57,6 @@ _CLOCK_NOISE_S = 2
 _TCP_EVERY_S = 600.0
 _TCP_RETRY_S = 15.0
 _TCP_TIMEOUT_S = 3.0
-
-
-class Question:
-    """A question that is asked of one server repeatedly, once at a time."""
-
-    def __init__(self, ask: Callable[[], None], clock: Callable[[], float]) -> None:
-        self._ask = ask
-        self._clock = clock
-        self.greenlet: gevent.Greenlet[[], None] | None = None
-        self.began_s = 0.0
-        self.took_s = 0.0  # the duration of the last answer
-        self.is_late = False
-        self.late_rounds = self.prompt_rounds = 0  # the last ones without a break
-        self.is_heard = False  # the answer has arrived and waits to be read
-
-    @property
-    def is_busy(self) -> bool:
-        return self.greenlet is not None and not self.greenlet.ready()
-
-    def begin(self, now_s: float) -> None:
-        """Ask, unless the last answer has not arrived yet."""
-        if not self.is_busy:
-            self.began_s = now_s
-            self.is_heard = False
-            self.greenlet = gevent.spawn(self._run)
-
-    def _run(self) -> None:
-        try:
-            self._ask()
-        finally:
-            self.took_s = self._clock() - self.began_s
-
-    def close(self) -> None:
-        self._ask = lambda: None  # the round that goes on may begin it once more
-        if self.greenlet is not None:
-            self.greenlet.kill(block=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -126,14 +90,9 @@ class ClusterPoller:
         self._query |= {"include_clients": "false", "include_mem": "false"}
         self._drops_unlisted = False
         self._nsqds = {shown_address(nsqd): nsqd for nsqd in nsqd_addresses}
-        self._lookups: dict[str, Question] = {}
-        self._reported: dict[
-            str, list[Statistics]
-        ] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
-        self._shared: dict[str, dict[str, SharedAddress]] = {}  # keyed by nsqlookupd
-        self._departed: dict[str, frozenset[str]] = {}  # keyed by nsqlookupd
+        self._lookups: dict[str, LookupQuestion] = {}
+        self._infos: dict[str, Statistics] = {}  # what nsqds report, if there is no nsqlookupd
         self._standbys: dict[str, Statistics] = {}  # found through their primaries, with what they report
-        self._digests: dict[str, int] = {}
         self._questions: dict[str, Question] = {}
         self._greenlet: gevent.Greenlet[[], None] | None = None
         self._wake = gevent.event.Event()
@@ -176,14 +135,10 @@ class ClusterPoller:
         for gone in self._lookups.keys() - requested.keys():
             self._drops_unlisted = True
             self._lookups.pop(gone).close()
-            self._reported.pop(gone, None)
-            self._digests.pop(gone, None)
-            self._shared.pop(gone, None)
-            self._departed.pop(gone, None)
             self.cluster.failed_lookups.pop(shown_address(gone), None)
         for address in requested:
             if address not in self._lookups:
-                self._lookups[address] = Question(partial(self._ask_lookupd, address), self._clock)
+                self._lookups[address] = LookupQuestion(partial(self._ask_lookupd, address), self._clock)
         self.cluster.lookups = len(self._lookups)
 
     @property
@@ -200,26 +155,10 @@ class ClusterPoller:
     def round(self, *, waits_for_all: bool = False) -> None:
         """Ask all servers, and wait for those that are usually in time, or for all."""
         limit_s = None if waits_for_all else min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
-        if self._lookups:
-            self._ask(self._lookups.values(), limit_s)
-            unheard = self._lookups.keys() - self._reported.keys()
-            self.cluster.unheard_lookups = len(unheard)
-            reported = {
-                http_address(node): node
-                for node in merged_producers(
-                    {shown_address(lookupd): in_slices(nodes) for lookupd, nodes in self._reported.items()}
-                )
-            }
-        else:
-            reported = {address: self._reported.get(address, [{}])[0] for address in self._nsqds}
-        self.cluster.heard_lookups = tuple(
-            shown_address(lookupd) for lookupd in self._reported if lookupd in self._lookups
-        )
-        departed: frozenset[str] = frozenset().union(*self._departed.values())
-        self.cluster.departed = departed - reported.keys()
-        self.cluster.shared = {
-            address: row for shared in self._shared.values() for address, row in shared.items()
-        }
+        self._ask(self._lookups.values(), limit_s)
+        reported = self._listed()
+        if not self._lookups:
+            reported = {address: self._infos.get(address, {}) for address in self._nsqds}
         self._find_standbys(reported)
         self._keep_nodes(self._standbys | reported)
         self._ask(self._questions.values(), limit_s)
@@ -233,6 +172,23 @@ class ClusterPoller:
                 pass
             self._on_round()
             self.cluster.tick += 1
+
+    def _listed(self) -> dict[str, Statistics]:
+        """Return the nsqds that the nsqlookupds list, by address, and note what else these say."""
+        cluster = self.cluster
+        lookups = self._lookups.values()
+        by_lookupd = {
+            shown_address(address): in_slices(lookup.nodes)
+            for address, lookup in self._lookups.items()
+            if lookup.nodes is not None
+        }
+        listed = {http_address(node): node for node in merged_producers(by_lookupd)}
+        departed = frozenset[str]().union(*(lookup.departed for lookup in lookups))
+        cluster.unheard_lookups = sum(lookup.nodes is None for lookup in lookups)
+        cluster.heard_lookups = tuple(by_lookupd)
+        cluster.departed = departed - listed.keys()
+        cluster.shared = {address: row for lookup in lookups for address, row in lookup.shared.items()}
+        return listed
 
     def _ask(self, questions: Iterable[Question], limit_s: float | None) -> None:
         asked = list(questions)
@@ -306,34 +262,40 @@ class ClusterPoller:
 
     def _note_lateness(self, node: Node, question: Question) -> None:
         node.asked_s = question.began_s
-        is_slow = (
-            question.prompt_rounds < _PROMPT_ROUNDS if node.is_slow else question.late_rounds >= _LATE_ROUNDS
-        )
         node.is_late = question.is_late
-        node.is_slow = is_slow
+        if node.is_slow:
+            node.is_slow = question.prompt_rounds < _PROMPT_ROUNDS
+        else:
+            node.is_slow = question.late_rounds >= _LATE_ROUNDS
 
     # ---- questions; each runs in its own greenlet
 
     def _ask_lookupd(self, address: str) -> None:
-        lookup = shown_address(address)
+        failures = self.cluster.failed_lookups
+        name = shown_address(address)
         try:
             with self._upstream.answer() as answer:
-                body = self._listing(answer, address)
-                if self._digests.get(address) != hash(body):
-                    document = parsed(address, body, in_slices)
-                    rows = named_producers(address, document)
-                    self._reported[address] = [_reported(row) for row in rows]
-                    self._shared[address] = shared_addresses(rows)
-                    self._departed[address] = departed_in(document)
-                    self._digests[address] = hash(body)
-            self.cluster.failed_lookups.pop(lookup, None)
-            if len(self._reported[address]) >= MOST_NSQDS:
-                self.cluster.failed_lookups[lookup] = TOO_MANY_NSQDS
+                nodes = self._read_listing(self._lookups[address], address, self._listing(answer, address))
+            failures.pop(name, None)
+            if len(nodes) >= MOST_NSQDS:
+                failures[name] = TOO_MANY_NSQDS
         except UpstreamError as error:
-            self.cluster.failed_lookups[lookup] = error.reason
+            failures[name] = error.reason
         except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer
-            self.cluster.failed_lookups[lookup] = "the answer could not be read"
+            failures[name] = "the answer could not be read"
             self._report(error)
+
+    @staticmethod
+    def _read_listing(lookup: LookupQuestion, address: str, body: bytes) -> list[Statistics]:
+        """Return the nsqds of an answer, and note them unless it is equal to the one before. Raises UpstreamError."""
+        if lookup.nodes is None or lookup.digest != hash(body):
+            document = parsed(address, body, in_slices)
+            rows = named_producers(address, document)
+            lookup.nodes = [_reported(row) for row in rows]
+            lookup.shared = shared_addresses(rows)
+            lookup.departed = departed_in(document)
+            lookup.digest = hash(body)
+        return lookup.nodes
 
     def _listing(self, answer: Answer, address: str) -> bytes:
         """Return the answer of an nsqlookupd that lists all nsqds, or those of the topic. Raises UpstreamError."""
@@ -395,13 +357,8 @@ class ClusterPoller:
         node.tcp_checked_s = self._clock()
         node.tcp_start_time = node.start_time
         failure = tcp_failure(str(node.reported["broadcast_address"]), int(node.reported["tcp_port"]))
-        announced = tcp_address(node.reported)
-        if failure:
-            node.tcp_failure = (
-                f"announces the TCP address {announced}, and nothing can connect there: {failure}"
-            )
-        else:
-            node.tcp_failure = ""
+        announced = f"announces the TCP address {tcp_address(node.reported)}, and nothing can connect there"
+        node.tcp_failure = f"{announced}: {failure}" if failure else ""
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""
@@ -411,10 +368,10 @@ class ClusterPoller:
             if not has_address:
                 self._standbys[address] = self._info_of(address, address)
         elif not self._lookups:
-            is_unknown = not self._reported.get(address) or node.failure
+            is_unknown = address not in self._infos or node.failure
             if (self.asks_info and is_unknown) or (node.role is not None and not has_address):
-                self._reported[address] = [self._info_of(self._nsqds[address], address)]
-                self.cluster.add_node(address, self._reported[address][0])
+                self._infos[address] = self._info_of(self._nsqds[address], address)
+                self.cluster.add_node(address, self._infos[address])
 
     def _info_of(self, asked: str, address: str) -> Statistics:
         info: Any = self._upstream.get(asked, "/info")

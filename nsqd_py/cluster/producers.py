@@ -74,7 +74,8 @@ def merged_producers(by_lookupd: Mapping[str, Iterable[Statistics]]) -> list[Sta
     newest = max((version_key(node["version"]) for node in nodes), default=())
     for node in nodes:
         node["out_of_date"] = version_key(node["version"]) < newest
-        node["topics"] = sorted(node["topics"], key=lambda row: str(row["topic"])) if node["topics"] else None
+        if node["topics"]:
+            node["topics"] = sorted(node["topics"], key=lambda row: str(row["topic"]))
     nodes.sort(key=lambda node: str(node["hostname"]))
     return nodes
 
@@ -115,19 +116,20 @@ def shared_addresses(rows: Iterable[Any]) -> dict[str, SharedAddress]:
         nsqd = (tcp, node["hostname"], node["version"], topics)
         found.setdefault(http, set()).add(nsqd)
         by_tcp.setdefault(tcp, set()).add(http)
-    shared = {
-        http: SharedAddress(http, len(nsqds), _topics_of(nsqds))
-        for http, nsqds in found.items()
-        if len(nsqds) > 1
-    }
-    return {
-        tcp: SharedAddress(min(https), len(https), ()) for tcp, https in by_tcp.items() if len(https) > 1
-    } | shared
+    shared: dict[str, SharedAddress] = {}
+    for tcp, https in by_tcp.items():
+        if len(https) > 1:
+            shared[tcp] = SharedAddress(min(https), len(https), ())
+    for http, nsqds in found.items():
+        if len(nsqds) > 1:
+            shared[http] = SharedAddress(http, len(nsqds), _topics_of(nsqds))
+    return shared
 
 
 def _topics_of(nsqds: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
     """Return the topics of nsqds at one address, each with its topics as the fourth value."""
-    return tuple(sorted({topic for *_, topics in nsqds for topic in topics}))
+    names = {topic for *_, topics in nsqds for topic in topics}
+    return tuple(sorted(names))
 
 
 @lru_cache(1024)

@@ -1,14 +1,14 @@
 """The roles of nsqds: primaries, their standbys, and how far these are behind. Pure.
 
-`read_role` reads the role of one nsqd, `pairs` joins those of all nsqds, and `troubles` says what is wrong with the pairs.
+`read_role` reads the role of one nsqd, and `pairs` joins those of all nsqds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.values import flag_in, number_in, number_or_none, rows_in, text_in
+from nsqd_py.cluster.values import number_in, read_as, rows_in
 
 # States of a standby.
 FOLLOWING = "following"
@@ -19,25 +19,7 @@ DAMAGED = "damaged"  # it follows, and some bytes in its files are damaged
 FAILED = "failed"
 MISSING = "missing"
 
-# A standby that lacks changes of this age lags behind.
-LAGGING_AFTER_S = 10.0
 _MOST_STANDBYS = 16  # of one primary, as nsqd has it
-
-# Kinds of trouble.
-ALONE = "standby_alone"
-ACKS_MISSING = "standby_acks"
-NO_STANDBY = "standby_missing"
-# It is not connected to a primary that answers: this one refuses it, or the network between them is broken.
-REFUSED = "standby_refused"
-AWAY = "standby_away"
-INCOMPLETE = "standby_incomplete"
-LAGGING = "standby_lags"
-DAMAGED_COPY = "standby_damaged"
-# A lease decides who is the primary: of a standby without a connection, of a store that does not answer, and of a group
-# in which no nsqd serves.
-LEASED_AWAY = "lease_standby_away"
-LEASE_STORE = "lease_store"
-NO_PRIMARY = "lease_no_primary"
 
 
 class Lag(NamedTuple):
@@ -46,6 +28,10 @@ class Lag(NamedTuple):
     messages: int | None
     size_bytes: int | None
     ms: int
+
+    @property
+    def age_s(self) -> float:
+        return self.ms / 1000
 
 
 class GroupLease(NamedTuple):
@@ -119,50 +105,21 @@ def read_role(document: Any) -> Role:
     lease = _lease(document.get("lease"))
     standby = document.get("standby")
     if isinstance(standby, Mapping):
-        return _known_standby(standby, lease)
+        set_aside = number_in(standby, "set_aside_messages")
+        return read_as(KnownStandby, standby, lag=lag_in(standby), set_aside=set_aside, lease=lease)
     standbys = document.get("standbys")
     if isinstance(standbys, Mapping):
-        return _primary(standbys, lease)
+        listed = rows_in(standbys, "list")[:_MOST_STANDBYS]
+        return read_as(Primary, standbys, standbys=tuple(map(_listed_standby, listed)), lease=lease)
     return None
 
 
-def _known_standby(standby: Mapping[str, Any], lease: GroupLease | None) -> KnownStandby:
-    return KnownStandby(
-        epoch=number_in(standby, "epoch"),
-        primary=text_in(standby, "primary"),
-        state=text_in(standby, "state"),
-        is_complete=flag_in(standby, "is_complete"),
-        lag=lag_in(standby),
-        last_round_ms_ago=number_or_none(standby, "last_round_ms_ago"),
-        set_aside=number_in(standby, "set_aside_messages"),
-        lease_decides=flag_in(standby, "lease_decides"),
-        lease=lease,
-        is_fenced=flag_in(standby, "is_fenced"),
-        error=text_in(standby, "error"),
-    )
-
-
-def _primary(standbys: Mapping[str, Any], lease: GroupLease | None) -> Primary:
-    listed = tuple(map(_listed_standby, rows_in(standbys, "list")[:_MOST_STANDBYS]))
-    return Primary(
-        epoch=number_in(standbys, "epoch"),
-        acks=number_in(standbys, "acks"),
-        is_alone=flag_in(standbys, "is_alone"),
-        standbys=listed,
-        lease=lease,
-    )
-
-
 def _listed_standby(row: Mapping[str, Any]) -> ListedStandby:
-    return ListedStandby(
-        text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), lag_in(row)
-    )
+    return read_as(ListedStandby, row, lag=lag_in(row))
 
 
 def _lease(found: Any) -> GroupLease | None:
-    if not isinstance(found, Mapping):
-        return None
-    return GroupLease(*(text_in(found, name) for name in GroupLease._fields))
+    return read_as(GroupLease, found) if isinstance(found, Mapping) else None
 
 
 def lag_in(row: Mapping[str, Any]) -> Lag:
@@ -225,6 +182,10 @@ class Pair(NamedTuple):
     is_fenced: bool = False
     error: str = ""
 
+    @property
+    def as_of_s(self) -> float | None:
+        return None if self.as_of_ms is None else self.as_of_ms / 1000
+
 
 def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
     """Return all primaries with their standbys, in the order of addresses. Most clusters have none."""
@@ -255,13 +216,13 @@ def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
         for member in known.values()
         if member.is_answering and member.role is not None and member.role.lease is not None
     }
-    found = [
-        pair._replace(
-            leases=tuple((node, leases[node]) for node in (pair.primary, pair.standby) if node in leases)
-        )
-        for pair in found
-    ]
+    found = [_with_leases(pair, leases) for pair in found]
     return sorted(found, key=lambda pair: (pair.primary, pair.standby))
+
+
+def _with_leases(pair: Pair, leases: Mapping[str, GroupLease]) -> Pair:
+    seen = [node for node in (pair.primary, pair.standby) if node in leases]
+    return pair._replace(leases=tuple((node, leases[node]) for node in seen))
 
 
 def _pair(primary: NodeInGroup, role: Primary, standby: str, listed: ListedStandby | None) -> Pair:
@@ -310,96 +271,3 @@ def _of_standby(
         is_fenced=role.is_fenced,
         error=role.error,
     )
-
-
-# ---- what is wrong with primaries and standbys
-
-
-class Trouble(NamedTuple):
-    """A problem of a primary or standby. `kind` is one of the kinds at the top; `node` is its HTTP address."""
-
-    kind: str
-    node: str
-    text: str
-
-
-def troubles(found: Iterable[Pair], lagging_after_s: float = LAGGING_AFTER_S) -> Iterator[Trouble]:
-    """Yield what an operator must know of these pairs. An nsqd that does not answer is reported elsewhere."""
-    by_primary: dict[str, list[Pair]] = {}
-    all_pairs = list(found)
-    unserved = yield from _of_leases(all_pairs)
-    for pair in all_pairs:
-        by_primary.setdefault(pair.primary, []).append(pair)
-        if pair.standby and pair.state != FAILED:
-            waits = pair.state == CONNECTING and any(lease.name in unserved for _, lease in pair.leases)
-            yield from _of_one(pair, lagging_after_s, waits=waits)
-    for primary, group in by_primary.items():
-        if group[0].primary_answers:
-            yield from _of_primary(primary, group)
-
-
-def _of_leases(found: list[Pair]) -> Generator[Trouble, None, set[str]]:
-    """Yield the troubles of leases, and return the names of those whose group has no primary."""
-    leases = {node: lease for pair in found for node, lease in pair.leases}
-    served = {leases[pair.primary].name for pair in found if pair.primary_answers and pair.primary in leases}
-    groups: dict[str, list[str]] = {}
-    for node, lease in leases.items():
-        groups.setdefault(lease.name, []).append(node)
-        if lease.error:
-            yield Trouble(LEASE_STORE, node, f"cannot use its lease {lease.name}: {lease.error}")
-    unserved = set()
-    for name, nodes in groups.items():
-        seen = [leases[node] for node in nodes]
-        is_held_elsewhere = any(lease.holder for lease in seen) and not any(lease.error for lease in seen)
-        if name in served or is_held_elsewhere:
-            continue
-        unserved.add(name)
-        others = f", as {'does' if len(nodes) == 2 else 'do'} {', '.join(nodes[1:])}" if nodes[1:] else ""
-        missed = next(
-            (f"; those that answer wait for {lease.waits_for}" for lease in seen if lease.waits_for), ""
-        )
-        yield Trouble(NO_PRIMARY, nodes[0], f"waits for the lease {name}{others}: no nsqd serves{missed}")
-    return unserved
-
-
-def _of_primary(address: str, group: list[Pair]) -> Iterator[Trouble]:
-    acks = group[0].acks
-    following = sum(pair.state in (FOLLOWING, DAMAGED) for pair in group)
-    if group[0].is_alone:
-        text = "answers publishers without a standby: what it acknowledges is on this machine only"
-        yield Trouble(ALONE, address, f"{text} ({_of(following, acks)})")
-    elif following < acks:
-        yield Trouble(ACKS_MISSING, address, f"publishers get no OK: {_of(following, acks)}")
-    elif not acks and group[0].state == MISSING:
-        yield Trouble(NO_STANDBY, address, "accepts standbys, and none follows it")
-
-
-def _of(following: int, acks: int) -> str:
-    verb = "follows" if following == 1 else "follow"
-    return f"{following} of {acks} {'standby' if acks == 1 else 'standbys'} {verb}"
-
-
-def _of_one(pair: Pair, lagging_after_s: float, *, waits: bool) -> Iterator[Trouble]:
-    """`waits` if it is not connected since its group has no primary."""
-    if pair.state == CONNECTING and not waits:
-        when = "it never was"
-        if pair.as_of_ms is not None:
-            when = f"it last heard from it {pair.as_of_ms / 1000:.0f} s ago"
-        text = f"is not connected to its primary {pair.primary}; {when}"
-        kind = REFUSED if pair.primary_answers or pair.is_fenced else AWAY
-        if pair.is_fenced:
-            text = f"was replaced by {pair.primary}, and is not connected to it; {when}"
-        elif pair.primary_answers:
-            text = f"is not connected to its primary {pair.primary}, which serves; {when}"
-        if kind == REFUSED and pair.error:
-            text = f"{text}; {pair.error}"
-        yield Trouble(LEASED_AWAY if pair.lease_decides else kind, pair.standby, text)
-    if pair.state == DAMAGED:
-        text = f"has damaged bytes in its copy of {pair.primary}, and has not repaired them from there"
-        yield Trouble(DAMAGED_COPY, pair.standby, text)
-    if not pair.is_complete:
-        text = f"its first copy of {pair.primary or 'a primary'} is not complete: it cannot be promoted"
-        yield Trouble(INCOMPLETE, pair.standby, text)
-    elif pair.state != CONNECTING and pair.lag.ms > 1000 * lagging_after_s:
-        text = f"lacks what its primary {pair.primary} has had for {pair.lag.ms / 1000:.0f} s"
-        yield Trouble(LAGGING, pair.standby, text)

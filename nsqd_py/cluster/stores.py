@@ -1,24 +1,12 @@
-"""The stores of nsqds, in buckets or directories, as their answers say them, and what is wrong with them. Pure."""
+"""The stores of nsqds, in buckets or directories, as their answers say them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nsqd_py.cluster.roles import Lag, lag_in
-from nsqd_py.cluster.values import number_in, number_or_none, text_in
-
-# A store that takes nothing for this long is a problem, and so is one that lacks changes of this age: a restart of a
-# server, or a slow minute of a cloud, is none.
-AWAY_AFTER_S = 60.0
-LAGS_AFTER_S = 60.0
-
-# Kinds of trouble.
-REFUSING = "store_acks"
-UNREADABLE = "store_unreadable"
-AWAY = "store_away"
-LAGGING = "store_lags"
-DAMAGED = "store_damaged"
+from nsqd_py.cluster.values import number_in, read_as
 
 
 class Store(NamedTuple):
@@ -56,23 +44,9 @@ def read_store(document: Any) -> Store | None:
     found = document.get("store") if isinstance(document, Mapping) else None
     if not isinstance(found, Mapping):
         return None
-    return Store(
-        url=text_in(found, "url"),
-        epoch=number_in(found, "epoch"),
-        state=text_in(found, "state"),
-        acks=number_in(found, "acks"),
-        interval_ms=number_in(found, "interval_ms"),
-        lag=lag_in(found),
-        last_round_ms_ago=number_or_none(found, "last_round_ms_ago"),
-        objects=number_in(found, "objects"),
-        size_bytes=number_in(found, "size_bytes"),
-        requests_today=number_in(found, "requests_today"),
-        damaged_objects=max(0, number_in(found, "damaged_objects") - number_in(found, "repaired_objects")),
-        damage=text_in(found, "damage"),
-        away_ms=number_in(found, "away_ms"),
-        error=text_in(found, "error"),
-        read_error=text_in(found, "read_error"),
-    )
+    damaged = number_in(found, "damaged_objects") - number_in(found, "repaired_objects")
+    counts = {name: number_in(found, name) for name in ("objects", "size_bytes", "requests_today")}
+    return read_as(Store, found, lag=lag_in(found), damaged_objects=max(0, damaged), **counts)
 
 
 def without_counts(store: Store | None) -> Store | None:
@@ -88,34 +62,3 @@ def without_counts(store: Store | None) -> Store | None:
         damage="",
         read_error="unknown" if store.read_error else "",
     )
-
-
-class StoreTrouble(NamedTuple):
-    """A problem of a store. `kind` is one of the kinds at the top."""
-
-    kind: str
-    text: str
-
-
-def troubles(store: Store) -> Iterator[StoreTrouble]:
-    """Yield what an operator must know of a store."""
-    away_s = store.away_ms / 1000
-    lag_s = store.lag.ms / 1000
-    if away_s >= AWAY_AFTER_S:
-        reason = f": {store.error}" if store.error else ""
-        text = f"has had no answer from its store {store.url} for {away_s:.0f} s{reason}"
-        if store.acks:
-            yield StoreTrouble(REFUSING, f"refuses publishes: it {text}")
-        else:
-            yield StoreTrouble(AWAY, text)
-    elif lag_s >= LAGS_AFTER_S + store.interval_ms / 1000:
-        yield StoreTrouble(LAGGING, f"has had changes for {lag_s:.0f} s that its store {store.url} lacks")
-    if store.read_error:
-        text = f"channels wait for messages that only its store {store.url} has: {store.read_error}"
-        yield StoreTrouble(UNREADABLE, text)
-    if store.damaged_objects:
-        found = (
-            "a damaged object" if store.damaged_objects == 1 else f"{store.damaged_objects} damaged objects"
-        )
-        damage = f": {store.damage}" if store.damage else " when it started"
-        yield StoreTrouble(DAMAGED, f"found {found} in its store {store.url}{damage}")

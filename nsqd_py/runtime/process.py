@@ -6,15 +6,18 @@ import gc
 import os
 import resource
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import gevent
 import gevent.event
 
+from nsqd_py.errors import StartError
+from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs.bugs import bug_text
 from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.version import version_string
 
 _FIRST_GENERATION = 200_000
 _OLDER_GENERATIONS = 50
@@ -171,3 +174,23 @@ class StopSignals:
             os._exit(1)
         self._was_asked = True
         self._asked.set()
+
+
+@contextmanager
+def serving(
+    name: str, log: Log, reload: Callable[[], None], shut_down: Callable[[], None]
+) -> Iterator[StopSignals]:
+    """Let a daemon run: SIGHUP calls `reload`, and the end `shut_down`. Raises StartError for an OSError of the daemon."""
+    raise_descriptor_limit()
+    log_uncaught_errors(gevent.get_hub(), log)
+    log.info("%s", version_string(name))
+    on_hangup = gevent.signal_handler(signal.SIGHUP, reload)
+    unblock_signals()
+    with StopSignals() as signals:
+        try:
+            yield signals
+        except OSError as error:
+            raise StartError(str(error)) from error
+        finally:
+            shut_down()
+            on_hangup.cancel()

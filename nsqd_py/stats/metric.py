@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -53,22 +54,19 @@ def time_before_s(ms_ago: int | None) -> float:
     return wall_ns() / SECOND_NS - ms_ago / 1000
 
 
-def counter(
-    name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
+def _metric(
+    kind: str, name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
 ) -> Metric:
-    """Declare a counter. `value` may be the name of an attribute; `key` is `statsd` by default."""
+    """Declare a metric. `value` may be the name of an attribute; `key` is `statsd` by default."""
     if isinstance(value, str):
         value = attrgetter(value)
-    return Metric(name, COUNTER, text, value, statsd, key or statsd)
+    return Metric(name, kind, text, value, statsd, key or statsd)
 
 
-def gauge(
-    name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = ""
-) -> Metric:
-    """Declare a gauge, as `counter` does."""
-    return counter(name, text, value, statsd, key)._replace(kind=GAUGE)
+counter = partial(_metric, COUNTER)
+gauge = partial(_metric, GAUGE)
 
 
-def of_copy(name: str) -> Callable[[Any], float]:
-    """Return a function that gets a number of a standby's copy from its broker; 0 for a primary."""
-    return lambda broker: float(broker.replication.statistics().get("standby", {}).get(name, 0))
+def of_replication(part: str, name: str) -> Callable[[Any], float]:
+    """Return a function that gets a number of the standbys, the copy or the lease from a broker; 0 without one."""
+    return lambda broker: float(broker.replication.statistics().get(part, {}).get(name, 0))

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.stats.metric import age_s, counter, gauge, of_copy, time_before_s
+from nsqd_py.stats.metric import age_s, counter, gauge, of_replication, time_before_s
 
 TOPIC = (
     counter("nsqd_topic_messages", "Messages published to the topic.", "message_count", "message_count"),
@@ -194,22 +194,22 @@ BROKER = (
     gauge(
         "nsqd_answering_alone",
         "1 while publishers are answered without the standbys of --standby-acks.",
-        lambda broker: bool(broker.replication.statistics().get("standbys", {}).get("is_alone")),
+        of_replication("standbys", "is_alone"),
     ),
     gauge(
         "nsqd_copy_damaged_files",
         "Files of a standby's copy that are damaged or incomplete.",
-        of_copy("damaged_files"),
+        of_replication("standby", "damaged_files"),
     ),
     counter(
         "nsqd_copy_changed_files",
         "Files of a standby's copy that another program removed, cut or replaced.",
-        of_copy("changed_files"),
+        of_replication("standby", "changed_files"),
     ),
     counter(
         "nsqd_lease_losses",
         "Times that this nsqd has lost the lease while it was the primary.",
-        lambda broker: broker.replication.statistics().get("lease", {}).get("losses", 0),
+        of_replication("lease", "losses"),
     ),
     gauge("nsqd_start_time_seconds", "Start time, in seconds since the Unix epoch.", "start_time"),
     gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),

@@ -46,9 +46,10 @@ class Exposition:
     def pieces(self) -> Iterator[bytes]:
         """Yield all metrics in Prometheus' text format. Blocks this greenlet in its pauses."""
         broker = self._broker
-        memory = self._broker.memory
-        connections = self._broker.connections
-        topics = [(_labels(topic=name), topic) for name, topic in self._paced(sorted(broker.topics.items()))]
+        memory = broker.memory
+        connections = broker.connections
+        by_name = sorted(broker.topics.items())
+        topics = [(_labels(topic=name), topic) for name, topic in self._paced(by_name)]
         logs = [(labels, topic.log) for labels, topic in self._paced(topics) if topic.log is not None]
         channels = [
             (_labels(channel=channel.name, topic=topic.name), ChannelOfTopic(topic, channel))
@@ -56,9 +57,8 @@ class Exposition:
             for channel in self._paced(list(topic.channels.values()))
         ]
         python = ".".join(map(str, sys.version_info[:3]))
-        yield from self._lines(
-            metrics.BUILD, [(_labels(python=python, project_version=PROJECT_VERSION, version=NSQ_VERSION), 1)]
-        )
+        versions = _labels(python=python, project_version=PROJECT_VERSION, version=NSQ_VERSION)
+        yield from self._lines(metrics.BUILD, [(versions, 1)])
         yield from self._all(metrics.BROKER, [("", broker)])
         if broker.scrub is not None:
             yield from self._all(metrics.SCRUB, [("", broker.scrub)])
@@ -111,9 +111,8 @@ class Exposition:
             yield from self._lines(metric, ((labels, value_of(thing)) for labels, thing in things))
 
     def _by_label(self, metric: Metric, label: str, counts: dict[str, int]) -> Iterator[bytes]:
-        return self._lines(
-            metric, [(_labels(**{label: name}), count) for name, count in sorted(counts.items())]
-        )
+        rows = [(_labels(**{label: name}), count) for name, count in sorted(counts.items())]
+        return self._lines(metric, rows)
 
     def _lines(self, metric: Metric, values: Iterable[tuple[str, float]]) -> Iterator[bytes]:
         """Yield the lines of one metric. `values` are computed in the meantime."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from nsqadmin_py.history.file import encode, pack
+from nsqadmin_py.history.document import encode, pack
 from nsqadmin_py.history.series import History, Key
 from tests.support.browser import Visits, ready
 from tests.support.nsqadmin_cluster import AdminCluster

@@ -17,7 +17,8 @@ import orjson
 import pytest
 
 from nsq_tools.to_file.output import PREFIX
-from nsqadmin_py.history.file import HistoryFile, pack
+from nsqadmin_py.history.document import pack
+from nsqadmin_py.history.file import HistoryFile
 from nsqadmin_py.history.series import History
 from nsqd_py.diskqueue.journals.journal import SNAPSHOT, encode_entry
 from nsqd_py.net.limits import Connections, TimeLimits

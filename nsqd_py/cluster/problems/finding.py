@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.kinds import Problem
 from nsqd_py.cluster.problems.limits import Limits
-from nsqd_py.cluster.problems.of_channels import of_channel, of_topic
-from nsqd_py.cluster.problems.of_nodes import Memory, of_lookups, of_nodes, of_versions
+from nsqd_py.cluster.problems.memory import SeenNodes
+from nsqd_py.cluster.problems.of_channels import OfChannel, of_topic
+from nsqd_py.cluster.problems.of_nodes import of_lookups, of_nodes, of_versions
+from nsqd_py.cluster.problems.of_standbys import of_standbys
 from nsqd_py.cluster.problems.trends import Trends
-from nsqd_py.cluster.roles import troubles
 
 
 def problems(
     cluster: Cluster,
-    memory: Memory,
+    memory: SeenNodes,
     trends: Trends,
     now_s: float,
     time_s: float,
@@ -31,12 +32,14 @@ def problems(
     """
     limits = limits or Limits()
     yield from of_nodes(cluster, memory, limits, now_s, time_s)
-    for trouble in troubles(cluster.pairs(), limits.lagging_after_s):
-        yield Problem(trouble.kind, trouble.text, node=trouble.node)
+    yield from of_standbys(cluster.pairs(), limits.lagging_after_s)
     yield from of_lookups(cluster)
     yield from of_versions(cluster)
     for name, topic in cluster.topics.items():
-        yield from of_topic(name, topic)
+        for problem in of_topic(name, topic):
+            yield problem._replace(topic=name)
         for channel_name, channel in topic.channels.items():
             trend = trends.of(name, channel_name)
-            yield from of_channel(name, channel_name, channel, trend, limits, now_s, time_s)
+            of_channel = OfChannel(name, channel_name, channel, trend, limits, now_s, time_s)
+            for problem in of_channel.problems():
+                yield problem._replace(topic=name, channel=channel_name)

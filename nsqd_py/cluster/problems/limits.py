@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nsqd_py.cluster.roles import LAGGING_AFTER_S
+from nsqd_py.cluster.problems.of_standbys import LAGGING_AFTER_S
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.kinds import ByTopic
 
@@ -24,17 +24,6 @@ STARTS_WITHIN_S = 600.0
 CLOCK_DIFFERENCE_S = 30
 CERTIFICATE_WARNING_S = 14 * 86400.0
 CERTIFICATE_ERROR_S = 3 * 86400.0
-# Problems of these kinds are listed when they have lasted for this long: an nsqd that starts, ends or goes on after a stop is
-# not yet, or not any more, at its nsqlookupds. What the first round finds is listed at once.
-LISTED_AFTER_S = {
-    "node_failed": 3.0,
-    "node_gone": 3.0,
-    "node_unlisted": 20.0,
-    "node_half_listed": 30.0,
-    "same_address": 20.0,
-    "standby_away": 3.0,
-    "standby_refused": 3.0,
-}
 
 
 def check_ages(ages_ns: ByTopic[int]) -> str | None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Protocol
+from collections.abc import Iterator
 
-from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.model import Cluster, Drain, Node
 from nsqd_py.cluster.problems.kinds import Problem
 from nsqd_py.cluster.problems.limits import (
     CERTIFICATE_ERROR_S,
@@ -17,53 +15,18 @@ from nsqd_py.cluster.problems.limits import (
     STARTS_WITHIN_S,
     Limits,
 )
+from nsqd_py.cluster.problems.memory import LastKnown, SeenNodes
+from nsqd_py.cluster.problems.of_stores import of_store
 from nsqd_py.cluster.problems.states import FAILED, SLOW, state_of
 from nsqd_py.cluster.problems.words import counted, named, span
 from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.roles import KnownStandby
-from nsqd_py.cluster.stores import troubles as troubles_of_store
 from nsqd_py.runtime.documents import TOO_MANY_NSQDS
 
 _MOST_TOPICS = 3
 _PROMPT_S = 0.25
 _MOST_VERSIONS = 5
 _DISK_SLOW_S = 300
-
-
-class Remembered(Protocol):
-    """An observer's memory of an nsqd. Times are in s since the epoch; see `LastKnown` of nsqadmin."""
-
-    address: str
-    seen_s: float
-    primary: str
-    has_left: bool
-    was_draining: bool
-    starts: list[int]
-
-    @property
-    def depth(self) -> int: ...
-
-    @property
-    def is_counted(self) -> bool:
-        """True if its depth is known."""
-
-
-class Memory(Protocol):
-    """An observer's memory of all nsqds."""
-
-    @property
-    def nodes(self) -> Mapping[str, Remembered]: ...
-
-    def gone(self) -> Sequence[Remembered]: ...
-
-
-class NoMemory:
-    """The memory of an observer that has only begun."""
-
-    nodes: Mapping[str, Remembered] = MappingProxyType({})
-
-    def gone(self) -> Sequence[Remembered]:
-        return ()
 
 
 # ---- nsqlookupds
@@ -92,47 +55,26 @@ def _shared_text(cluster: Cluster, address: str, shared: SharedAddress) -> str:
 
 
 def of_nodes(
-    cluster: Cluster, memory: Memory, limits: Limits, now_s: float, time_s: float
+    cluster: Cluster, memory: SeenNodes, limits: Limits, now_s: float, time_s: float
 ) -> Iterator[Problem]:
     all_lookups_fail = 0 < cluster.lookups <= len(cluster.failed_lookups)
     # Else the nsqlookupds are the cause.
     if cluster.is_settled and not cluster.nodes and not all_lookups_fail:
         yield Problem("no_nsqd", f"{limits.observer} knows no nsqd")
     for known in memory.gone():
-        yield _gone(known)
+        yield _as_of(known, _gone(known))
     for address, node in cluster.nodes.items():
         seen = memory.nodes.get(address)
         state = state_of(node, now_s)
-        depth = seen.depth if seen is not None else 0
-        since_s = seen.seen_s if seen is not None else 0.0
         if state == FAILED:
-            reason = f" ({node.failure})" if node.failure else ""
-            held = (
-                _held(seen) if seen is not None else f"; it has not answered since {limits.observer} started"
-            )
-            text = f"does not answer{reason}{held}"
-            yield Problem("node_failed", text, "", "", address, depth, since_s, cause=node.failure)
+            yield _as_of(seen, _failed(node, seen, limits))
         elif state == SLOW and (node.is_late or node.took_s > _PROMPT_S):  # not one that answers again
-            yield Problem("node_slow", f"answers late{_held(seen)}", "", "", address, depth, since_s)
+            yield _as_of(seen, Problem("node_slow", f"answers late{_held(seen)}", node=address))
         else:
-            yield from _of_answering(cluster, address, node, limits, time_s)
-        yield from _of_starts(address, seen, time_s)
-
-
-def _gone(known: Remembered) -> Problem:
-    if is_planned(known):
-        how = "was drained, and has ended" if known.was_draining else "was stopped"
-        text = f"{how}{_held(known)}"
-        return Problem("node_stopped", text, node=known.address, weight=known.depth, since_s=known.seen_s)
-    text = f"does not answer, and no nsqlookupd lists it{_held(known)}"
-    if known.primary:
-        text = f"does not answer, and its primary {known.primary} has no connection to it"
-    return Problem("node_gone", text, node=known.address, weight=known.depth, since_s=known.seen_s)
-
-
-def is_planned(known: Remembered) -> bool:
-    """True if an nsqd that does not answer any more was stopped or drained on purpose."""
-    return known.has_left or known.was_draining
+            for problem in _of_answering(cluster, node, limits, time_s):
+                yield problem._replace(node=address)
+        if seen is not None:
+            yield from _of_starts(seen, time_s)
 
 
 def of_versions(cluster: Cluster) -> Iterator[Problem]:
@@ -144,51 +86,83 @@ def of_versions(cluster: Cluster) -> Iterator[Problem]:
         yield Problem("versions", f"{count} of {versions.total()} nsqds run {version}; the others: {rest}")
 
 
-def _held(known: Remembered | None) -> str:
-    if known is None or not known.is_counted:
+# ---- nsqds without an answer
+
+
+def _as_of(known: LastKnown | None, problem: Problem) -> Problem:
+    """Return a problem with the messages and the time that an nsqd had when it was last seen."""
+    if known is None:
+        return problem
+    return problem._replace(weight=known.depth, since_s=known.seen_s)
+
+
+def _held(known: LastKnown | None) -> str:
+    if known is None or not known.metrics:
         return ""
     return f"; {counted(known.depth, 'message')} waited there when it was last seen"
 
 
-def _of_answering(
-    cluster: Cluster, address: str, node: Node, limits: Limits, time_s: float
-) -> Iterator[Problem]:
-    """Yield the problems of an nsqd that answers."""
+def _gone(known: LastKnown) -> Problem:
+    kind = "node_gone"
+    text = f"does not answer, and no nsqlookupd lists it{_held(known)}"
+    if known.is_planned:
+        kind = "node_stopped"
+        how = "was drained, and has ended" if known.was_draining else "was stopped"
+        text = f"{how}{_held(known)}"
+    elif known.primary:
+        text = f"does not answer, and its primary {known.primary} has no connection to it"
+    return Problem(kind, text, node=known.address)
+
+
+def _failed(node: Node, seen: LastKnown | None, limits: Limits) -> Problem:
+    reason = f" ({node.failure})" if node.failure else ""
+    held = _held(seen)
+    if seen is None:
+        held = f"; it has not answered since {limits.observer} started"
+    text = f"does not answer{reason}{held}"
+    return Problem("node_failed", text, node=node.address, cause=node.failure)
+
+
+def _of_starts(seen: LastKnown, time_s: float) -> Iterator[Problem]:
+    starts = [start for start in seen.starts if time_s - start <= STARTS_WITHIN_S]
+    if len(starts) >= MANY_STARTS:
+        text = f"was started {len(starts)} times within {span(time_s - starts[0])}"
+        yield Problem("restarts", text, node=seen.address, weight=len(starts))
+
+
+# ---- nsqds that answer; `of_nodes` adds the address
+
+
+def _of_answering(cluster: Cluster, node: Node, limits: Limits, time_s: float) -> Iterator[Problem]:
     if node.slow_answers >= limits.slow_answers:
-        yield Problem("node_slow", f"takes {node.took_s:.1f} s to answer", node=address, weight=node.took_s)
+        yield Problem("node_slow", f"takes {node.took_s:.1f} s to answer", weight=node.took_s)
     if node.answered_s is None:
         return
-    yield from _of_health(address, node)
-    if abs(node.clock_ahead_s) >= CLOCK_DIFFERENCE_S:
-        way = "ahead of" if node.clock_ahead_s > 0 else "behind"
-        text = f"has a clock that is {span(abs(node.clock_ahead_s))} {way} that of {limits.observer}"
-        yield Problem("clock", text, node=address, weight=abs(node.clock_ahead_s))
+    yield from _of_health(node)
+    ahead_s = node.clock_ahead_s
+    if abs(ahead_s) >= CLOCK_DIFFERENCE_S:
+        way = "ahead of" if ahead_s > 0 else "behind"
+        text = f"has a clock that is {span(abs(ahead_s))} {way} that of {limits.observer}"
+        yield Problem("clock", text, weight=abs(ahead_s))
     if node.drain is not None:
-        yield _draining(address, node)
+        yield _draining(node.drain)
     elif not isinstance(node.role, KnownStandby):
-        yield from _of_listing(cluster, address, node)
+        yield from _of_listing(cluster, node)
     if node.tcp_failure:
-        yield Problem("tcp_unreachable", node.tcp_failure, node=address)
+        yield Problem("tcp_unreachable", node.tcp_failure)
     if node.auth_failure:
-        yield Problem(
-            "auth_server", f"gets no answer from its auth servers: {node.auth_failure}", node=address
-        )
-    if node.disk_slow_since_s and time_s - node.disk_slow_since_s >= _DISK_SLOW_S:
-        yield _slow_disk(address, node.disk_slow_since_s, time_s)
+        yield Problem("auth_server", f"gets no answer from its auth servers: {node.auth_failure}")
+    slow_s = time_s - node.disk_slow_since_s
+    if node.disk_slow_since_s and slow_s >= _DISK_SLOW_S:
+        text = f"has had a slow disk for {span(slow_s)}"
+        yield Problem("disk_slow", text, weight=slow_s, since_s=node.disk_slow_since_s)
     if node.store is not None:
-        for trouble in troubles_of_store(node.store):
-            yield Problem(trouble.kind, trouble.text, node=address)
-    yield from _of_certificate(address, node, time_s)
+        yield from of_store(node.address, node.store)
+    if node.certificate_ends_s:
+        yield from _of_certificate(node.certificate_ends_s - time_s)
 
 
-def _slow_disk(address: str, since_s: int, time_s: float) -> Problem:
-    slow_s = time_s - since_s
-    return Problem(
-        "disk_slow", f"has had a slow disk for {span(slow_s)}", node=address, weight=slow_s, since_s=since_s
-    )
-
-
-def _of_health(address: str, node: Node) -> Iterator[Problem]:
+def _of_health(node: Node) -> Iterator[Problem]:
     """Yield one problem for a disk that is full, also where it makes the nsqd refuse publishes."""
     left = node.disk_left_percent
     is_healthy = node.health in ("", "OK") or is_only_draining(node)
@@ -201,7 +175,7 @@ def _of_health(address: str, node: Node) -> Iterator[Problem]:
             kind = "disk_full"
         elif is_healthy:
             kind = "disk"
-        yield Problem(kind, "; it ".join(texts), node=address, weight=-left)
+        yield Problem(kind, "; it ".join(texts), weight=-left)
 
 
 def is_only_draining(node: Node) -> bool:
@@ -209,41 +183,27 @@ def is_only_draining(node: Node) -> bool:
     return node.drain is not None and node.health == "NOK - draining"
 
 
-def _draining(address: str, node: Node) -> Problem:
-    assert node.drain is not None
-    left = node.drain.left
-    rest_s = node.drain.rest_s
+def _draining(drain: Drain) -> Problem:
+    left = drain.left
+    rest_s = drain.rest_s
     about = f", about {span(rest_s)}" if rest_s is not None and left else ""
-    return Problem("draining", f"drains: {counted(left, 'message')} left{about}", node=address, weight=left)
+    return Problem("draining", f"drains: {counted(left, 'message')} left{about}", weight=left)
 
 
-def _of_listing(cluster: Cluster, address: str, node: Node) -> Iterator[Problem]:
+def _of_listing(cluster: Cluster, node: Node) -> Iterator[Problem]:
     if not node.is_listed:
-        yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
+        yield Problem("node_unlisted", "answers, but no nsqlookupd lists it")
         return
     listing = {remote.rpartition("/")[0] for remote in node.reported.get("remote_addresses") or ()}
-    missing = [
-        lookup
-        for lookup in cluster.heard_lookups
-        if lookup not in listing and lookup not in cluster.failed_lookups
-    ]
+    answering = set(cluster.heard_lookups) - cluster.failed_lookups.keys()
+    missing = sorted(answering - listing)
     if listing and missing:
         text = f"is listed by {named(sorted(listing))}, and not by {named(missing)}"
-        yield Problem("node_half_listed", text, node=address, cause=named(missing))
+        yield Problem("node_half_listed", text, cause=named(missing))
 
 
-def _of_certificate(address: str, node: Node, time_s: float) -> Iterator[Problem]:
-    if not node.certificate_ends_s:
-        return
-    left_s = node.certificate_ends_s - time_s
+def _of_certificate(left_s: float) -> Iterator[Problem]:
     if left_s < CERTIFICATE_WARNING_S:
         kind = "certificate_ends" if left_s < CERTIFICATE_ERROR_S else "certificate"
         when = f"ends in {span(left_s)}" if left_s > 0 else f"ended {span(-left_s)} ago"
-        yield Problem(kind, f"has a TLS certificate that {when}", node=address, weight=-left_s)
-
-
-def _of_starts(address: str, seen: Remembered | None, time_s: float) -> Iterator[Problem]:
-    starts = [start for start in seen.starts if time_s - start <= STARTS_WITHIN_S] if seen is not None else []
-    if len(starts) >= MANY_STARTS:
-        text = f"was started {len(starts)} times within {span(time_s - starts[0])}"
-        yield Problem("restarts", text, node=address, weight=len(starts))
+        yield Problem(kind, f"has a TLS certificate that {when}", weight=-left_s)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.cluster import roles
-from nsqd_py.cluster.roles import GroupLease, NodeInGroup, pairs, read_role, troubles, without_counts
+from nsqd_py.cluster.problems.of_standbys import of_standbys
+from nsqd_py.cluster.roles import GroupLease, NodeInGroup, pairs, read_role, without_counts
 
 LEASE = {"name": "orders", "holder": "a:4150", "error": "", "waits_for": ""}
 LAG = {"lag_messages": 3, "lag_bytes": 400, "lag_ms": 1500}
@@ -37,7 +37,7 @@ def standby(state: str = "following", **more: Any) -> NodeInGroup:
 
 
 def kinds(*members: NodeInGroup, lagging_after_s: float = 10.0) -> list[tuple[str, str]]:
-    return [(found.kind, found.node) for found in troubles(pairs(members), lagging_after_s)]
+    return [(found.kind, found.node) for found in of_standbys(pairs(members), lagging_after_s)]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def kinds(*members: NodeInGroup, lagging_after_s: float = 10.0) -> list[tuple[st
 )
 def test_an_answer_of_any_form_is_read(document: Any) -> None:
     role = read_role(document)
-    list(troubles(pairs([NodeInGroup("x", "", role, is_answering=True)])))
+    list(of_standbys(pairs([NodeInGroup("x", "", role, is_answering=True)])))
     without_counts(role)
 
 
@@ -73,17 +73,17 @@ def test_a_disconnected_standby_has_the_lag_that_it_heard_last() -> None:
         assert (pair.standby, pair.lag.messages, pair.as_of_ms) == ("b:4151", 9, 7000)
         assert pair.primary == ("a:4150" if len(members) == 1 else "a:4151")
         assert pair.primary_answers == (len(members) == 2 and members[1].is_answering)
-    assert kinds(away) == [(roles.AWAY, "b:4151")]
-    (text,) = [found.text for found in troubles(pairs([away]))]
+    assert kinds(away) == [("standby_away", "b:4151")]
+    (text,) = [found.text for found in of_standbys(pairs([away]))]
     assert text == "is not connected to its primary a:4150; it last heard from it 7 s ago"
-    assert kinds(away, primary()) == [(roles.REFUSED, "b:4151")]  # nobody should promote it
-    assert kinds(away, primary(is_answering=False)) == [(roles.AWAY, "b:4151")]
+    assert kinds(away, primary()) == [("standby_refused", "b:4151")]  # nobody should promote it
+    assert kinds(away, primary(is_answering=False)) == [("standby_away", "b:4151")]
 
 
 def test_a_standby_lags_from_a_limit_on() -> None:
     late = [standby(), primary(listed(lag_ms=9000))]
     assert kinds(*late) == []
-    assert kinds(*late, lagging_after_s=8.0) == [(roles.LAGGING, "b:4151")]
+    assert kinds(*late, lagging_after_s=8.0) == [("standby_lags", "b:4151")]
 
 
 def test_two_primaries_whose_tcp_addresses_are_not_known_are_not_one() -> None:
@@ -110,32 +110,32 @@ STANDBY = leased(standby("connecting", lease_decides=True))
     ("members", "found"),
     [
         ([leased(primary(listed())), leased(standby(lease_decides=True))], []),
-        ([leased(primary()), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
+        ([leased(primary()), STANDBY], [("lease_standby_away", "b:4151")]),
         # The store is away: the primary has ended serving, and its standby only knows the last holder.
         (
             [
                 waiting("a:4151", error=NO_ANSWER),
                 leased(standby("connecting", lease_decides=True), error=NO_ANSWER),
             ],
-            [(roles.LEASE_STORE, "a:4151"), (roles.LEASE_STORE, "b:4151"), (roles.NO_PRIMARY, "a:4151")],
+            [("lease_store", "a:4151"), ("lease_store", "b:4151"), ("lease_no_primary", "a:4151")],
         ),
         (
             [leased(primary(listed()), error=NO_ANSWER)],
-            [(roles.LEASE_STORE, "a:4151")],
+            [("lease_store", "a:4151")],
         ),  # it may renew it in time
         # The primary is gone, and does not answer; the lease has not ended yet, or another nsqd serves.
-        ([leased(primary(is_answering=False)), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
+        ([leased(primary(is_answering=False)), STANDBY], [("lease_standby_away", "b:4151")]),
         (
             [waiting("a:4151", waits_for="c:4150"), waiting("b:4151", waits_for="c:4150")],
-            [(roles.NO_PRIMARY, "a:4151")],
+            [("lease_no_primary", "a:4151")],
         ),
         (
             [waiting("a:4151"), waiting("b:4151", name="other")],
-            [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")],
+            [("lease_no_primary", "a:4151"), ("lease_no_primary", "b:4151")],
         ),
     ],
 )
 def test_the_troubles_of_a_group_with_a_lease(
     members: list[NodeInGroup], found: list[tuple[str, str]]
 ) -> None:
-    assert [one for one in kinds(*members) if one[0] != roles.NO_STANDBY] == found
+    assert [one for one in kinds(*members) if one[0] != "standby_missing"] == found

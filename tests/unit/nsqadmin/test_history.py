@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqadmin_py.history.file import BadHistory, HistoryFile, decode, encode, pack, unpack
+from nsqadmin_py.history.document import BadHistory, decode, encode, pack, unpack
+from nsqadmin_py.history.file import HistoryFile
 from nsqadmin_py.history.ring import Ring
 from nsqadmin_py.history.series import COARSE_RANGE_S, LINE_RANGE_S, LINE_STEP_S, MOST_SERIES, History, Key
 from nsqd_py.runtime.logs.daemon_log import Log

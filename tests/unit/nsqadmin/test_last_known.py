@@ -9,11 +9,12 @@ import pytest
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings
-from nsqadmin_py.cluster.last_known import MOST_GONE, LastKnown, NodeMemory
-from nsqadmin_py.history.file import decode, encode
+from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqadmin_py.history.document import decode, encode
 from nsqadmin_py.history.series import History
 from nsqd_py.cluster.model import FORGET_AFTER_S
 from nsqd_py.cluster.problems import states
+from nsqd_py.cluster.problems.memory import MOST_GONE, LastKnown
 from tests.unit.nsqadmin.test_views import Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
@@ -90,6 +91,14 @@ def test_what_was_gone_is_gone_after_a_restart_too() -> None:
     again.say(102.0, c=stats())
     assert [known.address for known in again.memory.gone()] == ["a", "b"]
     assert (again.node(102.0, "b")["seen_s"], again.node(102.0, "b")["depth"]) == (EPOCH_S + 10, 7)
+
+
+def test_a_restart_keeps_the_versions_of_what_is_gone() -> None:
+    console, again = Console(), Console()
+    console.say(10.0, a=stats(ORDERS) | {"project_version": "1.2.3"})
+    console.vanish(12.0)
+    again.memory.load(orjson.loads(orjson.dumps(console.memory.dump())))
+    assert (again.node(100.0)["version"], again.node(100.0)["project_version"]) == ("1.3.0", "1.2.3")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import orjson
 import pytest
 
 from nsqadmin_py.cluster.attention import Attention, FoundProblems
-from nsqadmin_py.cluster.last_known import LastKnown, NodeMemory
+from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.reports import BEGAN, BEGINS_AFTER_S, ENDED, MOST_OF_KIND, ProblemReports, Report
 from nsqd_py.cluster.problems.kinds import Problem
+from nsqd_py.cluster.problems.memory import LastKnown
 from tests.unit.nsqadmin.test_views import Cluster2, channel, stats, topic
 
 QUIET_S = 120.0

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_tools.stat.model import (
-    HISTORY_LENGTH,
-    Failure,
-    Model,
-    NodePart,
-    failures_of,
-    node_parts,
-    total_depths,
-)
+from nsq_tools.stat.failures import Failure, failures_of
+from nsq_tools.stat.model import HISTORY_LENGTH, Model, NodePart, node_parts, total_depths
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.model import Cluster
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from nsq_tools.stat.cells import plot, short_bytes, short_number, short_span, sparkline
 from nsq_tools.stat.clients import Client, Clients
-from nsq_tools.stat.model import Failure, NodePart
+from nsq_tools.stat.failures import Failure
+from nsq_tools.stat.model import NodePart
 from nsq_tools.stat.rows import Name, Row
 from nsq_tools.stat.screen.drawing import ScreenView, draw
 from nsq_tools.stat.screen.navigation import Navigation

@@ -16,7 +16,7 @@ import orjson
 from nsq_tools.cat.files import STANDARD_INPUT, files_of, is_store
 from nsq_tools.cat.options import CatOptions
 from nsq_tools.cat.selection import Selection, selection_of, taken
-from nsq_tools.tail.rendering import Renderer
+from nsq_tools.tail.rendering import Renderer, check_shown
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
@@ -47,6 +47,12 @@ _NO_TOPIC = (
 # Called with a text about each part of a file that cannot be read.
 OnDamage = Callable[[str], None]
 Batches = Iterator[Messages]
+
+
+def check(options: CatOptions) -> None:
+    """Raise BadOptions if the options contradict each other."""
+    check_shown(options)
+    selection_of(options)
 
 
 def run(options: CatOptions, log: Log) -> int:

@@ -75,7 +75,9 @@ def plot(values: Sequence[float], width: int, height: int) -> list[str]:
     highest = max(shown, default=0)
     steps = len(_BARS)
     # In eighths of a line, rounded up: what is not 0 can be seen.
-    levels = [int(-(-max(value, 0) * height * steps // highest)) if highest > 0 else 0 for value in shown]
+    levels = [0] * len(shown)
+    if highest > 0:
+        levels = [int(-(-max(value, 0) * height * steps // highest)) for value in shown]
     lines = []
     for line in reversed(range(height)):
         parts = (min(level - line * steps, steps) for level in levels)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
-from nsq_tools.stat.memory import SeenNodes
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Name
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.problems.finding import problems
-from nsqd_py.cluster.problems.kinds import ERROR, KINDS, LOOKUP_KINDS, SEVERITIES, WARNING, Problem
-from nsqd_py.cluster.problems.limits import LISTED_AFTER_S, Limits
-from nsqd_py.cluster.problems.of_nodes import Memory, NoMemory
+from nsqd_py.cluster.problems.kinds import ERROR, SEVERITIES, WARNING, Problem
+from nsqd_py.cluster.problems.lasting import lasting
+from nsqd_py.cluster.problems.limits import Limits
+from nsqd_py.cluster.problems.memory import SeenNodes
 from nsqd_py.cluster.problems.trends import Trends
 from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.settings.durations import SECOND_NS
@@ -22,7 +22,6 @@ Problems = Sequence[Problem]
 _STATUSES = {ERROR: 2, WARNING: 1}
 # The answers in a row that must be slow before an nsqd counts as slow in the live table.
 _SLOW_ANSWERS = 2
-_ORDER = {kind: (SEVERITIES.index(info.severity), index) for index, (kind, info) in enumerate(KINDS.items())}
 
 
 class _Finder:
@@ -36,7 +35,7 @@ class _Finder:
             options.max_message_age_ns, options.max_standby_lag_ns / SECOND_NS, slow_answers, "nsq-stat"
         )
 
-    def _find(self, memory: Memory, trends: Trends, now_s: float, time_s: float) -> list[Problem]:
+    def _find(self, memory: SeenNodes, trends: Trends, now_s: float, time_s: float) -> list[Problem]:
         found = problems(self._cluster, memory, trends, now_s, time_s, self._limits)
         return [
             problem for problem in found if not problem.topic or self._shows(problem.topic, problem.channel)
@@ -66,8 +65,8 @@ class Checked(_Finder):
         """Yield the severity and the line of each problem, the worst first. `time_s` is since the epoch."""
         self._cluster.is_settled = True  # there is no other round
         lines = [
-            (KINDS[problem.kind].severity, line_of(problem))
-            for problem in self._find(NoMemory(), Trends(), now_s, time_s)
+            (problem.severity, line_of(problem))
+            for problem in self._find(SeenNodes(), Trends(), now_s, time_s)
         ]
         if not (lines or self._cluster.topics or self._gone) and (
             self._options.topic or self._options.channel
@@ -85,16 +84,14 @@ class Checked(_Finder):
 
 def line_of(problem: Problem) -> str:
     """Return "orders/billing: stuck: 5 messages wait, …"."""
-    parts = (subject_of(problem), KINDS[problem.kind].word, problem.text)
+    parts = (subject_of(problem), problem.about.word, problem.text)
     return one_line(": ".join(filter(None, parts)))
 
 
 def subject_of(problem: Problem) -> str:
     """Return "orders/billing" or "nsqd 10.0.0.1:4151"; empty for a problem of the whole cluster."""
-    subject = "/".join(filter(None, (problem.topic, problem.channel)))
-    if not subject and problem.node:
-        subject = f"{'nsqlookupd' if problem.kind in LOOKUP_KINDS else 'nsqd'} {problem.node}"
-    return one_line(subject)
+    server = f"{problem.server} {problem.node}" if problem.node else ""
+    return one_line(problem.subject or server)
 
 
 # --- many rounds
@@ -111,9 +108,7 @@ class Watch(_Finder):
         super().__init__(options, cluster, _SLOW_ANSWERS)
         self._memory = SeenNodes()
         self._trends = Trends()
-        self._begun: dict[str, float] | None = (
-            None  # when each problem was found first; None before the first round
-        )
+        self._begun_s: dict[str, float] | None = None  # None before the first round
         self.problems: Problems = ()
         self.severities: dict[Name, str] = {}
 
@@ -122,22 +117,13 @@ class Watch(_Finder):
         self._memory.note_round(self._cluster, now_s, time_s)
         self._trends.note_round(self._cluster, now_s)
         found = self._find(self._memory, self._trends, now_s, time_s)
-        lasting = self._lasting(found, now_s)
-        self.problems = sorted(lasting, key=lambda one: (_ORDER[one.kind], -one.weight, one.key))
+        listed, self._begun_s = lasting(found, self._begun_s, now_s)
+        self.problems = sorted(listed, key=attrgetter("rank"))
         self.severities = {}
         for problem in self.problems:
             if problem.topic:
                 name = Name(one_line(problem.topic), one_line(problem.channel))
-                self.severities.setdefault(name, KINDS[problem.kind].severity)
-
-    def _lasting(self, found: Problems, now_s: float) -> list[Problem]:
-        """Leave out what may be over in a moment: an nsqd that starts or ends is not at all its nsqlookupds yet."""
-        if self._begun is None:
-            begun = dict.fromkeys((problem.key for problem in found), -math.inf)
-        else:
-            begun = {problem.key: self._begun.get(problem.key, now_s) for problem in found}
-        self._begun = begun
-        return [one for one in found if now_s - begun[one.key] >= LISTED_AFTER_S.get(one.kind, 0.0)]
+                self.severities.setdefault(name, problem.severity)
 
     def of_topic(self, topic: str) -> list[Problem]:
         """Return the problems of a topic and its channels, the worst first."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -20,10 +20,12 @@ from nsq_tools.stat.cells import padded
 from nsq_tools.stat.rows import VALUES, Row
 from nsqd_py.cluster.counts import ChannelCounts
 from nsqd_py.cluster.model import Node
-from nsqd_py.cluster.roles import Pair, Trouble, troubles
+from nsqd_py.cluster.problems.kinds import Problem
+from nsqd_py.cluster.problems.of_standbys import of_standbys
+from nsqd_py.cluster.problems.of_stores import of_store
+from nsqd_py.cluster.roles import Pair
 from nsqd_py.cluster.statistics import MILLI
-from nsqd_py.cluster.stores import Store, StoreTrouble
-from nsqd_py.cluster.stores import troubles as troubles_of_store
+from nsqd_py.cluster.stores import Store
 from nsqd_py.runtime.logs.daemon_log import one_line
 
 _GROUPS = f"{'rate':-^16}+{'depth':-^37}+{'metadata':-^37}"
@@ -40,6 +42,7 @@ _RATE_DIGITS = 3
 _TEXTS = ("topic", "channel", "node", "primary", "standby", "store", "state", "trouble")
 
 Fields = dict[str, Callable[[Any], Any]]
+T = TypeVar("T", Pair, Store)
 
 # Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
 FIELDS: Fields = {
@@ -62,36 +65,39 @@ FIELDS: Fields = {
     "oldest_age_s": lambda row: _rounded(row.oldest_age_s),
     "drain_s": lambda row: _rounded(VALUES["drain"](row)),
 }
-STANDBY_FIELDS: Fields = {
-    "primary": attrgetter("pair.primary"),
-    "standby": attrgetter("pair.standby"),
-    "state": attrgetter("pair.state"),
-    "is_complete": attrgetter("pair.is_complete"),
-    "lag_messages": attrgetter("pair.lag.messages"),
-    "lag_bytes": attrgetter("pair.lag.size_bytes"),
-    "lag_s": lambda standby: standby.pair.lag.ms / MILLI,
-    "as_of_s": lambda standby: None if standby.pair.as_of_ms is None else standby.pair.as_of_ms / MILLI,
-    "acks": attrgetter("pair.acks"),
-    "is_alone": attrgetter("pair.is_alone"),
-    "primary_answers": attrgetter("pair.primary_answers"),
-    "epoch": attrgetter("pair.epoch"),
-    "set_aside_messages": attrgetter("pair.set_aside"),
-    "trouble": lambda standby: "; ".join(trouble.text for trouble in standby.troubles),
+# Each field with the attribute that has its value: of a `Standby`, and of a `Stored`.
+_STANDBY = {
+    "primary": "pair.primary",
+    "standby": "pair.standby",
+    "state": "pair.state",
+    "is_complete": "pair.is_complete",
+    "lag_messages": "pair.lag.messages",
+    "lag_bytes": "pair.lag.size_bytes",
+    "lag_s": "pair.lag.age_s",
+    "as_of_s": "pair.as_of_s",
+    "acks": "pair.acks",
+    "is_alone": "pair.is_alone",
+    "primary_answers": "pair.primary_answers",
+    "epoch": "pair.epoch",
+    "set_aside_messages": "pair.set_aside",
+    "trouble": "trouble",
 }
-STORE_FIELDS: Fields = {
-    "node": attrgetter("node"),
-    "store": attrgetter("store.url"),
-    "state": attrgetter("store.state"),
-    "lag_messages": attrgetter("store.lag.messages"),
-    "lag_bytes": attrgetter("store.lag.size_bytes"),
-    "lag_s": lambda stored: stored.store.lag.ms / MILLI,
-    "acks": attrgetter("store.acks"),
-    "objects": attrgetter("store.objects"),
-    "size_bytes": attrgetter("store.size_bytes"),
-    "requests_today": attrgetter("store.requests_today"),
-    "epoch": attrgetter("store.epoch"),
-    "trouble": lambda stored: "; ".join(trouble.text for trouble in stored.troubles),
+_STORED = {
+    "node": "node",
+    "store": "store.url",
+    "state": "store.state",
+    "lag_messages": "store.lag.messages",
+    "lag_bytes": "store.lag.size_bytes",
+    "lag_s": "store.lag.age_s",
+    "acks": "store.acks",
+    "objects": "store.objects",
+    "size_bytes": "store.size_bytes",
+    "requests_today": "store.requests_today",
+    "epoch": "store.epoch",
+    "trouble": "trouble",
 }
+STANDBY_FIELDS: Fields = {name: attrgetter(path) for name, path in _STANDBY.items()}
+STORE_FIELDS: Fields = {name: attrgetter(path) for name, path in _STORED.items()}
 
 
 # --- lines of Go's nsq_stat
@@ -134,33 +140,18 @@ def _rounded(value: float | None) -> float | None:
     return round(value, _RATE_DIGITS)
 
 
-# --- standbys
+# --- standbys and stores
 
 
 class Standby(NamedTuple):
     """A primary with one of its standbys, and what is wrong with them."""
 
     pair: Pair
-    troubles: list[Trouble]
+    problems: list[Problem]
 
-
-def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[Standby]:
-    """Return each pair with its troubles. Those in trouble come first."""
-    found = [
-        Trouble(kind, one_line(node), one_line(text)) for kind, node, text in troubles(pairs, lagging_after_s)
-    ]
-    standbys = []
-    for raw in pairs:
-        pair = raw._replace(
-            primary=one_line(raw.primary), standby=one_line(raw.standby), state=one_line(raw.state)
-        )
-        standbys.append(
-            Standby(pair, [trouble for trouble in found if trouble.node in (pair.primary, pair.standby)])
-        )
-    return sorted(standbys, key=lambda standby: not standby.troubles)
-
-
-# --- stores
+    @property
+    def trouble(self) -> str:
+        return _joined(self.problems)
 
 
 class Stored(NamedTuple):
@@ -168,24 +159,46 @@ class Stored(NamedTuple):
 
     node: str
     store: Store
-    troubles: list[StoreTrouble]
+    problems: list[Problem]
+
+    @property
+    def trouble(self) -> str:
+        return _joined(self.problems)
+
+
+def _joined(problems: list[Problem]) -> str:
+    return "; ".join(problem.text for problem in problems)
+
+
+def standbys_of(pairs: Sequence[Pair], lagging_after_s: float) -> list[Standby]:
+    """Return each pair with its problems. Those in trouble come first."""
+    found = [
+        problem._replace(node=one_line(problem.node), text=one_line(problem.text))
+        for problem in of_standbys(pairs, lagging_after_s)
+    ]
+    standbys = []
+    for raw in pairs:
+        pair = _plain_texts(raw, "primary", "standby", "state")
+        own = [problem for problem in found if problem.node in (pair.primary, pair.standby)]
+        standbys.append(Standby(pair, own))
+    return sorted(standbys, key=lambda standby: len(standby.problems) == 0)
 
 
 def stores_of(nodes: Iterable[Node]) -> list[Stored]:
     """Return the store of each nsqd that has one. Those in trouble come first."""
     found = []
     for node in nodes:
-        if node.store is None:
-            continue
-        raw = node.store
-        store = raw._replace(
-            url=one_line(raw.url),
-            state=one_line(raw.state),
-            error=one_line(raw.error),
-            read_error=one_line(raw.read_error),
-        )
-        found.append(Stored(one_line(node.address), store, list(troubles_of_store(store))))
-    return sorted(found, key=lambda stored: not stored.troubles)
+        if node.store is not None:
+            address = one_line(node.address)
+            store = _plain_texts(node.store, "url", "state", "error", "read_error")
+            found.append(Stored(address, store, list(of_store(address, store))))
+    return sorted(found, key=lambda stored: len(stored.problems) == 0)
+
+
+def _plain_texts(found: T, *names: str) -> T:
+    """Return a pair or store whose texts have no control characters."""
+    texts: dict[str, Any] = {name: one_line(getattr(found, name)) for name in names}
+    return found._replace(**texts)
 
 
 # --- forms

@@ -18,8 +18,6 @@ from nsqd_py.runtime.logs.daemon_log import one_line
 
 HISTORY_LENGTH = 120
 _TREND_LENGTH = 4  # rounds; a single message that waits for its consumer does not count as growth
-# An nsqd that has not answered for longer is shown as failed; until then its last answer is shown.
-_LONG_S = 1.0
 _NS_PER_S = 1e9
 
 
@@ -187,33 +185,3 @@ def total_depths(rows: Iterable[Row]) -> list[float]:
     latest_first = (reversed(row.depths) for row in rows)
     sums = [sum(depths) for depths in zip_longest(*latest_first, fillvalue=0.0)]
     return sums[::-1]
-
-
-class Failure(NamedTuple):
-    """A server without an answer, and the reason."""
-
-    kind: str
-    address: str
-    reason: str
-
-    @property
-    def who(self) -> str:
-        return f"{self.kind} {self.address}"
-
-    def __str__(self) -> str:
-        return f"{self.who}: {self.reason}"
-
-
-Failures = Sequence[Failure]
-
-
-def failures_of(cluster: Cluster, now_s: float) -> Failures:
-    failures = [Failure("nsqlookupd", address, reason) for address, reason in cluster.failed_lookups.items()]
-    late = []
-    for node in cluster.nodes.values():
-        waited_s = now_s - node.asked_s
-        if node.failure:
-            failures.append(Failure("nsqd", node.address, node.failure))
-        elif node.is_late and waited_s > _LONG_S:
-            late.append(Failure("nsqd", node.address, f"no answer for {waited_s:.0f}s"))
-    return [Failure(kind, one_line(address), one_line(reason)) for kind, address, reason in failures + late]

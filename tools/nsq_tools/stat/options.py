@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsq_tools.stat.rows import VALUES, Filter, Order
 from nsqd_py.cluster.problems.limits import DEFAULT_MAX_MESSAGE_AGE_NS, check_ages
-from nsqd_py.cluster.roles import LAGGING_AFTER_S
+from nsqd_py.cluster.problems.of_standbys import LAGGING_AFTER_S
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.completion import channel_names, topic_names
 from nsqd_py.settings.declaration import Options, at_least, positive, setting, string, strings, switch, urls

@@ -16,7 +16,8 @@ import gevent
 
 from nsq_tools.stat import export
 from nsq_tools.stat.checking import Checked
-from nsq_tools.stat.model import Failures, Model, failures_of
+from nsq_tools.stat.failures import Failures, failures_of
+from nsq_tools.stat.model import Model
 from nsq_tools.stat.options import GO, LIVE, StatOptions, form_of
 from nsq_tools.stat.rows import Filter, Name, Order, Row, select
 from nsqd_py.cluster.counts import ChannelCounts
@@ -163,19 +164,17 @@ class Reports:
         return export.FORMS[form](report, is_first=is_first)
 
     def _problems(self, failures: Failures) -> Iterator[tuple[str, str]]:
-        """Yield each failure of a server, and each trouble of a standby or store, behind the server and the kind."""
+        """Yield each failure of a server, and each problem of a standby or store, behind the server and the kind."""
         for failure in failures:
             yield failure.who, str(failure)
-        for standby in self._standbys():
-            for trouble in standby.troubles:
-                yield f"{trouble.node} {trouble.kind}", f"nsqd {trouble.node}: {trouble.text}"
-        for stored in self._stores():
-            for wrong in stored.troubles:
-                yield f"{stored.node} {wrong.kind}", f"nsqd {stored.node}: {wrong.text}"
+        troubled: list[export.Standby | export.Stored] = [*self._standbys(), *self._stores()]
+        for found in troubled:
+            for problem in found.problems:
+                yield f"{problem.node} {problem.kind}", f"nsqd {problem.node}: {problem.text}"
 
     def _standbys(self) -> list[export.Standby]:
         most_lag_s = self.options.max_standby_lag_ns / SECOND_NS
-        return export.with_troubles(self.poller.cluster.pairs(), most_lag_s)
+        return export.standbys_of(self.poller.cluster.pairs(), most_lag_s)
 
     def _stores(self) -> list[export.Stored]:
         return export.stores_of(self.poller.cluster.nodes.values())

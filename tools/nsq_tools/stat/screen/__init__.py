@@ -6,5 +6,6 @@ navigation  what the keys change: the view, the selected line, the filter, the o
 table       topics and channels as lines                                                                      pure
 views       one topic, the problems and the help as lines                                                     pure
 drawing     the whole screen as lines for a terminal of a given size                                          pure
-live        the live table on the terminal, and its keyboard
+keyboard    the keys that are pressed
+live        the live table on the terminal
 """

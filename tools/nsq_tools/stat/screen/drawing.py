@@ -9,7 +9,7 @@ from rich.text import Text
 
 from nsq_tools.stat.cells import ALARMING, fitted, shorten
 from nsq_tools.stat.checking import Problems
-from nsq_tools.stat.model import Failure
+from nsq_tools.stat.failures import Failure
 from nsq_tools.stat.rows import Row
 from nsq_tools.stat.screen.cursor import Cursor, Scroll
 from nsq_tools.stat.screen.navigation import HelpView, Navigation, ProblemTable, TopicView
@@ -197,7 +197,8 @@ def _table(view: ScreenView, width: int, most_lines: int) -> Lines:
         select(lines[cursor.index - visible.start], width)
     if not view.rows:
         lines.append(quiet(_nothing(view)))
-    return [heading(layout, order), *lines, *_more(visible, len(view.rows))][: max(most_lines, 0)]
+    shown = [heading(layout, order), *lines, *_more(visible, len(view.rows))]
+    return shown[: max(most_lines, 0)]
 
 
 def _nothing(view: ScreenView) -> str:
@@ -220,4 +221,5 @@ def _problems(view: ScreenView, table: ProblemTable, width: int, height: int, mo
     lines = problem_table(shown, table.index, visible.start, width)
     lines += _more(visible, len(keys))
     lines += [Text() for _ in range(list_lines + 1 - len(lines))]
-    return [*lines[: list_lines + 1], Text(), *details][: max(most_lines, 0)]
+    lines = [*lines[: list_lines + 1], Text(), *details]
+    return lines[: max(most_lines, 0)]

@@ -1,4 +1,4 @@
-"""The live table on a terminal: its keyboard, and what the keys change.
+"""The live table on a terminal.
 
 One greenlet polls and another draws, so that keys and size changes take effect immediately.
 """
@@ -8,9 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import termios
 import time
-import tty
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,79 +16,25 @@ from typing import Any
 
 import gevent
 from gevent.event import Event
-from gevent.socket import wait_read
 from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
 from nsq_tools.stat.checking import Watch
 from nsq_tools.stat.clients import Clients, ask_for_clients
-from nsq_tools.stat.model import Failures, Model, node_parts, total_depths
+from nsq_tools.stat.failures import Failures
+from nsq_tools.stat.model import Model, node_parts, total_depths
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Order, select_live
 from nsq_tools.stat.screen.drawing import ScreenView, draw
-from nsq_tools.stat.screen.keys import KeyReader
+from nsq_tools.stat.screen.keyboard import Keyboard
 from nsq_tools.stat.screen.navigation import Navigation, TopicView
 from nsq_tools.stat.screen.views import TopicFacts
 from nsqd_py.cluster.admin_client import shown_address
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream
-from nsqd_py.runtime.command import is_terminal, wants_colour
+from nsqd_py.runtime.command import wants_colour
 from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.settings.durations import SECOND_NS, format_duration
-
-# A sequence of bytes for one key comes within this time, also over a slow line.
-_SEQUENCE_S = 0.1
-
-
-class Keyboard:
-    """Calls `on_key` for each key while it is open, and restores the terminal afterwards.
-
-    Without a terminal on standard input, or in the background, it reads no keys.
-    """
-
-    def __init__(self, on_key: Callable[[str], None]) -> None:
-        self._on_key = on_key
-        self._before: Any = None  # the settings of the terminal to restore
-        self._reader: gevent.Greenlet[[], None] | None = None
-
-    def open(self) -> None:
-        if not is_terminal(sys.stdin) or not _is_in_foreground():
-            return
-        self._before = termios.tcgetattr(sys.stdin)
-        tty.setcbreak(sys.stdin)
-        self._reader = gevent.spawn(self._read)
-
-    def close(self) -> None:
-        if self._reader is None:
-            return
-        self._reader.kill()
-        self._reader = None
-        termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, self._before)
-
-    def _read(self) -> None:
-        descriptor = sys.stdin.fileno()
-        keys = KeyReader()
-        while True:
-            try:
-                wait_read(descriptor, _SEQUENCE_S if keys.is_in_sequence else None)
-                data = os.read(descriptor, 64)
-            except TimeoutError:
-                found = keys.flush()
-            except OSError:  # the terminal is gone
-                return
-            else:
-                if not data:
-                    return
-                found = keys.feed(data)
-            for key in found:
-                self._on_key(key)
-
-
-def _is_in_foreground() -> bool:
-    try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except OSError:
-        return False
 
 
 @dataclass(eq=False)

@@ -27,7 +27,7 @@ from nsq_tools.stat.clients import Client, Clients
 from nsq_tools.stat.model import NodePart
 from nsq_tools.stat.rows import Order, Row
 from nsq_tools.stat.screen.table import Lines, Severities, heading, layout_of, lines_of, quiet, select
-from nsqd_py.cluster.problems.kinds import ERROR, INFO, KINDS, WARNING, Problem
+from nsqd_py.cluster.problems.kinds import ERROR, INFO, WARNING, Problem
 from nsqd_py.cluster.problems.words import counted
 from nsqd_py.cluster.statistics import MILLI
 from nsqd_py.runtime.logs.daemon_log import one_line
@@ -110,8 +110,10 @@ def totals_of(rows: Sequence[Row]) -> tuple[str, str, str, str]:
 
     Incoming messages count once a topic, not once a channel.
     """
-    incoming = sum(row.rates.messages for row in rows if row.rates and not row.name.channel) / MILLI
-    done = sum(row.rates.finished for row in rows if row.rates and row.name.channel) / MILLI
+    topics = [row.rates for row in rows if row.rates and not row.name.channel]
+    channels = [row.rates for row in rows if row.rates and row.name.channel]
+    incoming = sum(rates.messages for rates in topics) / MILLI
+    done = sum(rates.finished for rates in channels) / MILLI
     depth = sum(row.counts.depth for row in rows)
     in_flight = sum(row.counts.in_flight for row in rows)
     return (
@@ -125,7 +127,7 @@ def totals_of(rows: Sequence[Row]) -> tuple[str, str, str, str]:
 def _problem_lines(problems: Problems) -> Lines:
     lines = []
     for problem in problems[:_MOST_PROBLEMS]:
-        severity = KINDS[problem.kind].severity
+        severity = problem.severity
         lines.append(Text(f"{MARKS[severity]} {line_of(problem)}", style=STYLES[severity]))
     more = len(problems) - len(lines)
     if more > 0:
@@ -221,16 +223,16 @@ def _client_row(client: Client, now_s: float) -> tuple[str, ...]:
 
 def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int, left: Sequence[int]) -> Lines:
     """Return a heading and the rows in aligned columns. Columns that do not fit are left out; no number is cut."""
-    columns = [
-        padded(column, is_left=index in left) for index, column in enumerate(zip(titles, *rows, strict=True))
-    ]
+    cells_of = enumerate(zip(titles, *rows, strict=True))
+    columns = [padded(column, is_left=index in left) for index, column in cells_of]
     longest, *others = (len(column[0]) for column in columns)
-    most = max(min(longest, width - sum(others[:3]) - 3), min(longest, 8))
-    head, *lines = (
-        fitted((shorten(shorten(name.rstrip(), most).ljust(most), max(width, 1)), *cells), width, " ")
-        for name, *cells in zip(*columns, strict=True)
-    )
-    return [Text(head.ljust(width), style="bold reverse"), *map(Text, lines)]
+    room = width - sum(others[:3]) - 3
+    most = max(min(longest, room), min(longest, 8))
+    lines = []
+    for name, *cells in zip(*columns, strict=True):
+        shown = shorten(name.rstrip(), most).ljust(most)
+        lines.append(fitted((shorten(shown, max(width, 1)), *cells), width, " "))
+    return [Text(lines[0].ljust(width), style="bold reverse"), *map(Text, lines[1:])]
 
 
 # --- problems
@@ -243,13 +245,13 @@ def problem_head(problems: Problems, width: int) -> Text:
 
 def counts_text(problems: Iterable[Problem]) -> str:
     """Return "2 errors, 1 warning"; empty if there are no problems."""
-    counts = Counter(KINDS[problem.kind].severity for problem in problems)
+    counts = Counter(problem.severity for problem in problems)
     return ", ".join(counted(counts[severity], noun) for severity, noun in _NOUNS.items() if counts[severity])
 
 
 def worst_style(problems: Problems) -> str:
     if problems:
-        return STYLES[KINDS[problems[0].kind].severity]
+        return STYLES[problems[0].severity]
     return ""
 
 
@@ -259,7 +261,7 @@ def problem_table(problems: Problems, selected: int, offset: int, width: int) ->
     title, *subjects = padded(["place", *names], is_left=True)
     lines = [Text(f"{'':8}{title} problem".ljust(width), style="bold reverse")]
     for index, (problem, subject) in enumerate(zip(problems, subjects, strict=True), offset):
-        kind = KINDS[problem.kind]
+        kind = problem.about
         line = Text(
             f"{kind.severity:8}{subject} {kind.word}: {one_line(problem.text)}", style=STYLES[kind.severity]
         )
@@ -271,7 +273,7 @@ def problem_table(problems: Problems, selected: int, offset: int, width: int) ->
 
 def problem_details(problem: Problem, width: int) -> Lines:
     """Return the whole text of a problem, what to do, and where its runbook is."""
-    kind = KINDS[problem.kind]
+    kind = problem.about
     lines = [Text(line, style=STYLES[kind.severity]) for line in _wrapped(line_of(problem), width)]
     lines += [Text(line) for line in _wrapped(f"do: {kind.advice}", width)]
     lines.append(Text(f"runbook: {_RUNBOOKS}#{problem.kind}"))
