@@ -16,7 +16,7 @@ from tests.support.bucket_faults import FaultProxy
 from tests.support.buckets import Bucket, MotoServer, moto
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.examples import FULL
-from tests.support.forked import fork_daemons
+from tests.support.forked import fork_commands
 from tests.support.neighbours import room_for
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, command_with, started
@@ -29,7 +29,7 @@ SetConstants = Callable[[str, Mapping[str, float]], None]
 __all__ = ["pytest_terminal_summary", "tally"]  # pytest finds them here
 
 start_children_with_default_signals()
-fork_daemons()
+fork_commands()
 
 # How long an example takes says more about the machine than about what is tested. A change is tried with the same
 # examples each time, so that what fails is the change's; `make torture` and `make test-slow` look for new ones.

@@ -141,7 +141,7 @@ def test_a_killed_worker_counts_as_an_attempt(stored):
 def test_a_successful_task_does_not_run_again(nsqd, stored):
     """Its worker was killed after the result was stored, and before the message was finished."""
     result_id = enqueue(stored, "bill.enqueue(7)")
-    stored.worker().log.touch()
+    stored.worker()
     wait_for_status(stored, "bill", result_id, "SUCCESSFUL")
     body = f'{{"id": "{result_id}", "task": "shop.tasks.bill", "args": [7], "kwargs": {{}}}}'
     nsqd.publish("django-default", body)
@@ -204,8 +204,8 @@ def test_an_id_that_is_no_uuid_is_a_dead_letter_at_once(nsqd, project):
     nsqd.publish("django-default", b'{"id": "notuuid", "task": "shop.tasks.bill", "args": [1], "kwargs": {}}')
     worker = project.worker()
     wait_until(lambda: dead_letters(nsqd) == 1, what="the dead letter")
-    worker.stop()
-    assert worker.log.read_text().count("the id of a task is a UUID, not 'notuuid'") == 1
+    assert worker.stop() == 0
+    assert worker.log_text().count("the id of a task is a UUID, not 'notuuid'") == 1
 
 
 def test_without_a_place_results_are_not_stored(project):
@@ -302,7 +302,7 @@ def test_a_task_waits_for_a_store_that_is_away(nsqd, project, away):
     result_id = enqueue(project, "bill.enqueue(7)")
     away.touch()
     worker = project.worker()
-    wait_until(lambda: "waits 5 s for the store of results" in worker.log.read_text(), what="the warning")
+    wait_until(lambda: "waits 5 s for the store of results" in worker.log_text(), what="the warning")
     away.unlink()
     wait_for_status(project, "bill", result_id, "SUCCESSFUL")
     assert project.effects() == ["bill 7 0"]
@@ -328,7 +328,7 @@ def test_a_result_that_cannot_be_saved_is_saved_later(nsqd, project, away):
     project.wait_for_effects(["slow begins 1"])
     away.touch()
     project.open("gate")
-    wait_until(lambda: "saved again in" in worker.log.read_text(), what="the warning")
+    wait_until(lambda: "saved again in" in worker.log_text(), what="the warning")
     away.unlink()
     wait_for_status(project, "slow", result_id, "SUCCESSFUL")
     wait_until(lambda: is_done(nsqd), what="the finished message")
@@ -378,7 +378,7 @@ task_finished.connect(receiver)
     project.migrate()
     project.run("tasks.bill.enqueue(7)")
     worker = project.worker()
-    wait_until(lambda: "of the receiver" in worker.log.read_text(), what="the line of the log")
+    wait_until(lambda: "of the receiver" in worker.log_text(), what="the line of the log")
     wait_until(lambda: is_done(nsqd), what="the finished message")
     assert project.effects() == ["bill 7 0"]
     assert dead_letters(nsqd) == 0
@@ -401,7 +401,7 @@ task_started.connect(receiver)
     worker = project.worker()
     wait_until(lambda: project.effects() == ["bill 7 0"], what="the second attempt")
     wait_until(lambda: is_done(nsqd), what="the finished message")
-    assert "attempt 1: ValueError: of the receiver" in worker.log.read_text()
+    assert "attempt 1: ValueError: of the receiver" in worker.log_text()
     assert dead_letters(nsqd) == 0
 
 
