@@ -31,8 +31,16 @@ LATER: dict[str, tuple[str, ...]] = {
     "nsq_apps.nsqd": ("nsqd_py.broker.state_files", "nsqd_py.server.daemon"),
     "nsq_apps.nsqlookupd": ("nsqlookupd_py.daemon",),
     "nsq_apps.nsqadmin": ("nsqadmin_py.daemon",),
+    "nsq_apps.nsq_cat": ("nsq_tools.cat.program", "nsq_tools.cat.reading"),
+    "nsq_apps.nsq_stat": ("nsq_tools.stat.program", "nsq_tools.stat.checking", "nsq_tools.stat.reports"),
+    "nsq_apps.nsq_tail": ("nsq_tools.tail.program", "nsq_tools.tail.tailing"),
+    "nsq_apps.nsq_to_file": ("nsq_tools.to_file.program", "nsq_tools.to_file.service"),
+    "nsq_apps.nsq_to_http": ("nsq_tools.to_http.program", "nsq_tools.to_http.run"),
+    "nsq_apps.nsq_to_nsq": ("nsq_tools.nsq_to_nsq.program", "nsq_tools.nsq_to_nsq.forwarder"),
+    "nsq_apps.to_nsq": ("nsq_tools.to_nsq.program", "nsq_tools.to_nsq.publisher"),
+    "tests.support.django_program": (),
 }
-ALWAYS = ("nsq_apps.starting", "encodings.idna")
+ALWAYS = ("nsq_apps.starting", "nsqd_py.runtime.process", "encodings.idna")
 _MOST_BYTES = 1 << 20
 
 
