@@ -145,19 +145,20 @@ class DjangoProject:
 
     def manage(self, *arguments: str, status: int = 0) -> str:
         """Run a command, which must end with this status, and return what it prints."""
-        return self._run("manage", *arguments, status=status)
+        done = self._run("manage", *arguments, status=status)
+        return done.stdout + done.stderr
 
-    def _run(self, *words: str, status: int = 0) -> str:
+    def _run(self, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
         done = run_tool(_PROGRAM, *words, env=self.environment, directory=self.folder)
         assert done.returncode == status, done.stdout + done.stderr
-        return str(done.stdout + done.stderr)
+        return done
 
     def migrate(self) -> None:
         self.manage("migrate", "--run-syncdb", "--verbosity=0")
 
     def run(self, code: str) -> Any:
         """Run code after `django.setup()`; return the value of its variable `answer`, as JSON has it."""
-        return json.loads(self._run("run", _PROLOGUE + code + _EPILOGUE).splitlines()[-1])
+        return json.loads(self._run("run", _PROLOGUE + code + _EPILOGUE).stdout.splitlines()[-1])
 
     def worker(self, *arguments: str) -> ToolProcess:
         tool = ToolProcess(

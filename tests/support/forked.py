@@ -38,7 +38,15 @@ LATER: dict[str, tuple[str, ...]] = {
     "nsq_apps.nsq_to_http": ("nsq_tools.to_http.program", "nsq_tools.to_http.run"),
     "nsq_apps.nsq_to_nsq": ("nsq_tools.nsq_to_nsq.program", "nsq_tools.nsq_to_nsq.forwarder"),
     "nsq_apps.to_nsq": ("nsq_tools.to_nsq.program", "nsq_tools.to_nsq.publisher"),
-    "tests.support.django_program": (),
+    "tests.support.django_program": (
+        "django.core.cache.backends.filebased",
+        "django.core.management.commands.check",
+        "django.core.management.commands.migrate",
+        "django.db.backends.sqlite3.base",
+        "nsqd_py.client.blocking.consumer",
+        "nsqd_py.django.backend",
+        "nsqd_py.django.management.commands.nsq_worker",
+    ),
 }
 ALWAYS = ("nsq_apps.starting", "nsqd_py.runtime.process", "encodings.idna")
 _MOST_BYTES = 1 << 20
