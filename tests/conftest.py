@@ -30,6 +30,7 @@ __all__ = ["pytest_terminal_summary", "tally"]  # pytest finds them here
 
 start_children_with_default_signals()
 fork_commands()
+gc.disable()  # what is collected are modules and tests, which stay
 
 # How long an example takes says more about the machine than about what is tested. A change is tried with the same
 # examples each time, so that what fails is the change's; `make torture` and `make test-slow` look for new ones.
@@ -68,8 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Modules and tests stay until the end: garbage collections need not look at them again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
