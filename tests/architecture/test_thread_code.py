@@ -611,9 +611,7 @@ _LINE = re.compile(r"([A-Za-z_]\w*(?:\.\w+(?:, \w+)*)?)  +(\S.*)")
 
 
 def test_every_place_is_in_the_table() -> None:
-    found = {
-        place for module in ALL_MODULES for place in places_in(module, tree_of(module))
-    }
+    found = {place for module in ALL_MODULES for place in places_in(module, tree_of(module))}
     assert sorted(found - WORK.keys()) == [], (
         "say in WORK what it shares, and in the docstring of the room why that is safe"
     )

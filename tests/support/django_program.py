@@ -1,7 +1,7 @@
 """A program of a Django project in its current directory, which `tests.support.forked` forks.
 
-    python -m tests.support.django_program manage COMMAND ...    as `manage.py COMMAND ...`
-    python -m tests.support.django_program run CODE              runs code after `django.setup()`
+python -m tests.support.django_program manage COMMAND ...    as `manage.py COMMAND ...`
+python -m tests.support.django_program run CODE              runs code after `django.setup()`
 """
 
 from __future__ import annotations

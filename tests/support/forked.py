@@ -91,7 +91,9 @@ class Template:
 
     def __init__(self, module: str) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = subprocess.Popen([sys.executable, "-m", __name__, module], cwd=REPOSITORY, stdin=theirs)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, module], cwd=REPOSITORY, stdin=theirs
+        )
         theirs.close()
 
     def start(
@@ -211,9 +213,9 @@ def serve(requests: socket.socket) -> dict[str, Any]:
 
 def open_streams() -> None:
     """Open the standard streams as Python does at its start: output to a terminal is written after each line."""
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)
-    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class ToolProcess:
             return open(os.devnull, "r+b")
         assert stream == subprocess.PIPE
         reader, writer = os.pipe()
-        ends = [open(reader, "rb"), open(writer, "wb")]
+        ends = [os.fdopen(reader, "rb"), os.fdopen(writer, "wb")]
         self._pipes[number] = ends.pop(1 - number)
         return ends[0]
 
@@ -161,7 +161,9 @@ def run_tool(
     if forked.can_start(command):
         done = forked.run(command, directory, env, given or b"", timeout_s)
     else:
-        done = subprocess.run(command, cwd=directory, input=given, capture_output=True, env=env, timeout=timeout_s)
+        done = subprocess.run(
+            command, cwd=directory, input=given, capture_output=True, env=env, timeout=timeout_s
+        )
     if text:
         done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     return done

@@ -17,7 +17,6 @@ pytest.importorskip("pyspark")
 
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import fs
-from pyiceberg.table import StaticTable
 
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
@@ -312,6 +311,8 @@ def test_deletes_of_iceberg_in_files_of_their_own(
     archive: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = archive(KINDS[1])
+    from pyiceberg.table import StaticTable
+
     real = StaticTable.scan
 
     def scan(self: StaticTable) -> Any:
