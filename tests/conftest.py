@@ -34,7 +34,7 @@ gc.disable()  # what is collected are modules and tests, which stay
 
 # How long an example takes says more about the machine than about what is tested. A change is tried with the same
 # examples each time, so that what fails is the change's; `make torture` and `make test-slow` look for new ones.
-settings.register_profile("the same", deadline=None, derandomize=True, max_examples=FULL * 3 // 10)
+settings.register_profile("the same", deadline=None, derandomize=True, max_examples=FULL // 5)
 settings.register_profile("new", deadline=None, max_examples=FULL)
 settings.load_profile("the same")
 

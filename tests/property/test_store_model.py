@@ -46,10 +46,10 @@ COMMANDS = ("round", "round", "long round", "base", "long base", "head", "collec
 OUTCOMES = st.sampled_from([Outcome.DONE] * 8 + list(Outcome))
 MACHINES = 2
 MOST_STEPS = 40
-SEEDS = 200
+SEEDS = 200  # all of them in `make torture`
 MOST_SEEDS = 3000
-# Schedules that find today what others find late: some 1,500 come first otherwise.
-QUICK_SEEDS = ()
+# Schedules that find what is broken where the first hundreds do not: 480 schedules take 13 CPU seconds.
+QUICK_SEEDS = (480, 101)
 
 
 class StoreMachine(RuleBasedStateMachine):

@@ -37,6 +37,7 @@ LATER: dict[str, tuple[str, ...]] = {
     "nsq_apps.nsq_to_file": ("nsq_tools.to_file.program", "nsq_tools.to_file.service"),
     "nsq_apps.nsq_to_http": ("nsq_tools.to_http.program", "nsq_tools.to_http.run"),
     "nsq_apps.nsq_to_nsq": ("nsq_tools.nsq_to_nsq.program", "nsq_tools.nsq_to_nsq.forwarder"),
+    "nsq_apps.nsq_worker": ("nsq_tools.worker.program", "nsq_tools.worker.commands"),
     "nsq_apps.to_nsq": ("nsq_tools.to_nsq.program", "nsq_tools.to_nsq.publisher"),
     "tests.support.django_program": (
         "django.core.cache.backends.filebased",
