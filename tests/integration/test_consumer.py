@@ -20,6 +20,7 @@ from nsqd_py.client.message import Message
 from tests.support.consumer_drivers import SHELLS, Driver, Shell
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.sweeps import sample
 
 TOPIC, CHANNEL = "topic", "channel"
 
@@ -469,6 +470,7 @@ def test_handlers_run_side_by_side(nsqd, kit, make):
     assert most == 5
 
 
+@pytest.mark.parametrize("shell", sample("gevent", "threads", "aio"))
 def test_slow_handlers_do_not_cost_the_connection(nsqd, kit):
     """One that waits, then some that compute: nsqd wants an answer to a heartbeat within two intervals."""
     waits = kit.event()

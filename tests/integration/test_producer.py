@@ -25,6 +25,7 @@ from tests.support.ledger import History, compare, judge
 from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sample
 from tests.support.together import run_in_greenlets, run_in_threads, wait_for_event
 from tests.support.wire import bodies, mpub_body
 
@@ -296,6 +297,7 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(make_nsqd, make_prod
     assert verdict.deliveries - verdict.acknowledged <= 8 * 2  # no more than what was under way comes twice
 
 
+@pytest.mark.parametrize("shell", sample("threads", "gevent", "aio"))
 def test_without_retries_of_the_unknown_nothing_comes_twice(make_nsqd, make_producer, run_all, kit, topic):
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other, retry_unknown=False)
