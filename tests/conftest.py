@@ -135,6 +135,12 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def endpoint(s3_server: MotoServer) -> str:
+    """The URL of it."""
+    return s3_server.endpoint
+
+
 @pytest.fixture
 def s3_bucket(s3_server: MotoServer) -> Bucket:
     """A new bucket on it."""
