@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import nsqd_py
 from nsqd_py.testing.embedded import Nsqd
 from tests.support.django_project import DjangoProject
+from tests.support.module_servers import delete_topics, module_embedded
 from tests.support.nsqd_process import wait_until
 
 pytest.importorskip("django")
@@ -36,10 +36,7 @@ def show(task, id):
 """
 
 
-@pytest.fixture(scope="module")
-def nsqd() -> Iterator[Nsqd]:
-    with nsqd_py.embedded("--msg-timeout=2s") as nsqd:
-        yield nsqd
+nsqd = module_embedded("--msg-timeout=2s")
 
 
 @pytest.fixture
@@ -47,8 +44,7 @@ def project(nsqd, tmp_path) -> Iterator[DjangoProject]:
     project = DjangoProject(tmp_path / "project", nsqd.tcp_address)
     yield project
     project.close()
-    for topic in nsqd.stats()["topics"] or ():
-        nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+    delete_topics(nsqd)
 
 
 @pytest.fixture(params=[DATABASE, "cache"])

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-import nsqd_py
 from nsqd_py.testing.embedded import Nsqd
 from tests.support.django_project import DjangoProject
+from tests.support.module_servers import delete_topics, module_embedded
 from tests.support.nsqd_process import wait_until
 
 pytest.importorskip("django")
@@ -21,11 +21,8 @@ TOPIC, CHANNEL = "django-default", "workers"
 QUICK_RETRY = {"attempts": 3, "first_s": 0.05, "factor": 1}
 
 
-@pytest.fixture(scope="module")
-def nsqd() -> Iterator[Nsqd]:
-    """An nsqd that delivers messages again soon after their worker was killed."""
-    with nsqd_py.embedded("--msg-timeout=2s") as nsqd:
-        yield nsqd
+# It delivers messages again soon after their worker was killed.
+nsqd = module_embedded("--msg-timeout=2s")
 
 
 @pytest.fixture
@@ -34,8 +31,7 @@ def project(nsqd, tmp_path) -> Iterator[DjangoProject]:
     project.migrate()
     yield project
     project.close()
-    for topic in nsqd.stats()["topics"] or ():
-        nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+    delete_topics(nsqd)
 
 
 def published(nsqd: Nsqd, topic: str = TOPIC) -> int:
