@@ -43,7 +43,7 @@ def make_producer(shell) -> Iterator[MakeProducer]:
     producers = []
 
     def make(*nsqds, **settings):
-        addresses = [nsqd if isinstance(nsqd, str) else address_of(nsqd) for nsqd in nsqds]
+        addresses = [nsqd if isinstance(nsqd, str) else nsqd.tcp_address for nsqd in nsqds]
         producers.append(KINDS[shell](*addresses, **settings))
         return producers[-1]
 
@@ -63,10 +63,6 @@ nsqd = module_nsqd(f"--max-msg-size={MAX_MSG_SIZE}")
 
 
 other_nsqd = module_nsqd()  # it may be stopped and continued
-
-
-def address_of(nsqd: NsqdProcess) -> str:
-    return f"127.0.0.1:{nsqd.tcp_port}"
 
 
 def connections_of(nsqd: NsqdProcess) -> int:
@@ -175,7 +171,7 @@ def test_a_refused_message_says_why(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
     with pytest.raises(PublishFailed) as caught:
         producer.publish(topic, bytes(MAX_MSG_SIZE + 1))
-    assert (caught.value.code, caught.value.address) == ("E_BAD_MESSAGE", address_of(nsqd))
+    assert (caught.value.code, caught.value.address) == ("E_BAD_MESSAGE", nsqd.tcp_address)
     assert "too big" in caught.value.text
     producer.publish(topic, b"the next one")
     with pytest.raises(PublishFailed) as caught:

@@ -138,6 +138,14 @@ class ServerProcess:
     # --- its life
 
     @property
+    def tcp_address(self) -> str:
+        return f"{self.host.address}:{self.tcp_port}"
+
+    @property
+    def http_address(self) -> str:
+        return f"{self.host.address}:{self.http_port}"
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 
