@@ -16,7 +16,7 @@ from tests.support.bucket_faults import FaultProxy
 from tests.support.buckets import Bucket, MotoServer, moto
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.examples import FULL
-from tests.support.forked import fork_daemons
+from tests.support.forked import fork_commands
 from tests.support.neighbours import room_for
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, command_with, started
@@ -29,11 +29,12 @@ SetConstants = Callable[[str, Mapping[str, float]], None]
 __all__ = ["pytest_terminal_summary", "tally"]  # pytest finds them here
 
 start_children_with_default_signals()
-fork_daemons()
+fork_commands()
+gc.disable()  # what is collected are modules and tests, which stay
 
 # How long an example takes says more about the machine than about what is tested. A change is tried with the same
 # examples each time, so that what fails is the change's; `make torture` and `make test-slow` look for new ones.
-settings.register_profile("the same", deadline=None, derandomize=True, max_examples=FULL * 3 // 10)
+settings.register_profile("the same", deadline=None, derandomize=True, max_examples=FULL // 5)
 settings.register_profile("new", deadline=None, max_examples=FULL)
 settings.load_profile("the same")
 
@@ -68,8 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Modules and tests stay until the end: garbage collections need not look at them again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -132,6 +133,12 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
     pytest.importorskip("moto")
     with moto(tmp_path_factory.mktemp("moto")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def endpoint(s3_server: MotoServer) -> str:
+    """The URL of it."""
+    return s3_server.endpoint
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from tests.architecture.test_imports import ALL_MODULES
+from tests.architecture.sources import ALL_MODULES, nodes_of, tree_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -22,7 +22,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 # A name that more functions have, such as `get`, says too little about what is called.
 _MOST_NAMESAKES = 8
 
-TREES = {name: ast.parse(path.read_text("utf-8")) for name, path in ALL_MODULES.items()}
+TREES = {name: tree_of(name) for name in ALL_MODULES}
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +206,7 @@ def imported(module: str) -> dict[str, tuple[str, str]]:
     """Return where the names that a module imports are from."""
     return {
         alias.asname or alias.name: (node.module or "", alias.name)
-        for node in ast.walk(TREES[module])
+        for node in nodes_of(TREES[module])
         if isinstance(node, ast.ImportFrom) and node.module in TREES
         for alias in node.names
     }

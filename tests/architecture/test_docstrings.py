@@ -26,7 +26,7 @@ from tests.architecture.definitions import (
     kinds_of,
     uses_of,
 )
-from tests.architecture.test_imports import ALL_MODULES, PACKAGES, own_imports
+from tests.architecture.sources import PACKAGES, nodes_of, own_imports
 
 # How far the rule for errors looks: a function, those that it calls, ... A docstring on the way is believed.
 _CALLS_DEEP = 3
@@ -132,11 +132,11 @@ def words_of(module: str) -> frozenset[str]:
     tree = TREES[module]
     docstrings = {
         node.body[0].value
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node)
     }
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Name(name) | ast.Attribute(_, name) | ast.arg(name) | ast.keyword(str(name)):
                 found.add(name)
@@ -169,7 +169,7 @@ def modules_near(definition: Definition) -> set[str]:
 
 @cache
 def imported_modules(module: str) -> frozenset[str]:
-    return frozenset(own_imports(ALL_MODULES[module]))
+    return frozenset(own_imports(module))
 
 
 @cache
@@ -183,7 +183,7 @@ def members_of(class_name: str) -> frozenset[str]:
 
 
 def _members(definition: Definition) -> Iterator[str]:
-    for each in ast.walk(definition.node):
+    for each in nodes_of(definition.node):
         match each:
             case ast.FunctionDef(name) | ast.AsyncFunctionDef(name):
                 yield name

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeGuard
 
 import pytest
 
-from tests.architecture.test_imports import ALL_MODULES, ROOT
+from tests.architecture.sources import ALL_MODULES, nodes_of, relative, text_of, tree_of
 
 # Nodes that have a line.
 Found = Iterator[ast.expr | ast.stmt | ast.keyword]
@@ -41,14 +41,14 @@ KNOWN_SHORTCUTS = {
 
 def conditionals_looped_over(tree: ast.Module) -> Found:
     """Yield conditionals over whose result a loop or a comprehension runs."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension) and isinstance(node.iter, ast.IfExp):
             yield node.iter
 
 
 def conditionals_in_conditionals(tree: ast.Module) -> Found:
     """Yield conditional expressions of which a part is another one."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.IfExp):
             parts = (node.test, node.body, node.orelse)
             if any(isinstance(part, ast.IfExp) for part in parts):
@@ -57,7 +57,7 @@ def conditionals_in_conditionals(tree: ast.Module) -> Found:
 
 def conditionals_unpacked(tree: ast.Module) -> Found:
     """Yield conditionals whose result is unpacked with a star, or with two."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         unpacked: list[ast.expr] = []
         if isinstance(node, ast.Starred) or (isinstance(node, ast.keyword) and node.arg is None):
             unpacked = [node.value]
@@ -68,7 +68,7 @@ def conditionals_unpacked(tree: ast.Module) -> Found:
 
 def long_conditionals_returned(tree: ast.Module) -> Found:
     """Yield returned conditionals that are no short line: `if` and two returns are read at a glance."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Return) and isinstance(node.value, ast.IfExp):
             is_one_line = node.end_lineno == node.lineno
             if not is_one_line or (node.end_col_offset or 0) > LONG_COLUMNS:
@@ -77,7 +77,7 @@ def long_conditionals_returned(tree: ast.Module) -> Found:
 
 def products_with_a_truth(tree: ast.Module) -> Found:
     """Yield products that are a list or nothing: `[value] * bool(value)`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
             continue
         factors = (node.left, node.right)
@@ -97,7 +97,7 @@ def is_bool_call(node: ast.AST) -> bool:
 def assignments_in_comprehensions(tree: ast.Module) -> Found:
     """Yield assignments with `:=` inside a comprehension."""
     found: dict[int, ast.expr | ast.stmt] = {}
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, COMPREHENSIONS):
             found |= {id(inner): inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)}
     yield from found.values()
@@ -105,7 +105,7 @@ def assignments_in_comprehensions(tree: ast.Module) -> Found:
 
 def long_comprehensions(tree: ast.Module) -> Found:
     """Yield comprehensions with three or more `for` and `if`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, COMPREHENSIONS):
             clauses = len(node.generators) + sum(len(each.ifs) for each in node.generators)
             if clauses >= MANY_CLAUSES:
@@ -117,7 +117,7 @@ def long_comprehensions(tree: ast.Module) -> Found:
 
 def computed_pairs(tree: ast.Module) -> Found:
     """Yield assignments of several values at once, of which one is computed."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
             continue
         is_computed = any(isinstance(value, COMPUTED) for value in node.value.elts)
@@ -151,7 +151,7 @@ def is_constant(node: ast.stmt) -> bool:
 
 def fields_of_a_broker(tree: ast.AST) -> Iterator[ast.stmt]:
     """Yield assignments to a field of a broker, which is whole when it is made."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -166,7 +166,7 @@ def fields_of_a_broker(tree: ast.AST) -> Iterator[ast.stmt]:
 def methods_bound_again(tree: ast.Module) -> Found:
     """Yield assignments that give a method a second name (`self.x = self.y`), or a method's name another value."""
     found: dict[int, ast.expr | ast.stmt] = {}
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.ClassDef):
             continue
         methods = {each.name for each in node.body if is_method(each)}
@@ -211,7 +211,7 @@ def only_methods(trees: Iterable[ast.Module]) -> set[str]:
     methods: set[str] = set()
     others: set[str] = set()
     for tree in trees:
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.ClassDef):
                 methods |= {each.name for each in node.body if is_method(each)}
                 others |= set(fields_of(node))
@@ -373,7 +373,8 @@ self._broker.options.data_path = ""
 """,
     ),
 ]
-TREES = {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in ALL_MODULES.values()}
+MODULES = {relative(path): name for name, path in ALL_MODULES.items()}
+TREES = {file: tree_of(name) for file, name in MODULES.items()}
 METHOD_NAMES = only_methods(TREES.values()) | {"write_to_example"}
 
 
@@ -404,8 +405,8 @@ def test_the_product_has_room_to_breathe() -> None:
     tokens = 0
     line_count = 0
     for file, tree in TREES.items():
-        text = (ROOT / file).read_text("utf-8")
-        code = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if is_code(token)]
+        read_line = io.StringIO(text_of(MODULES[file])).readline
+        code = [token for token in tokenize.generate_tokens(read_line) if is_code(token)]
         tokens += sum(token.type in COUNTED_TOKENS and token.string != "," for token in code)
         lines = {number for token in code for number in range(token.start[0], token.end[0] + 1)}
         line_count += len(lines.difference(lines_of_docstrings(tree)))
@@ -426,7 +427,7 @@ def is_code(token: tokenize.TokenInfo) -> bool:
 
 def lines_of_docstrings(tree: ast.Module) -> Iterator[int]:
     """Yield the numbers of the lines of docstrings."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if (
             isinstance(node, (ast.Module, *DEFINITIONS))
             and node.body

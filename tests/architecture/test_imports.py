@@ -3,74 +3,29 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
-# Each package, and the folder that it is imported from.
-PACKAGES = {
-    "nsqd_py": ROOT,
-    "nsqlookupd_py": ROOT,
-    "nsqadmin_py": ROOT,
-    "nsq_apps": ROOT / "apps",
-    "nsq_tools": ROOT / "tools",
-    "nsq_spark": ROOT / "spark",
-    "pyspark_nsq": ROOT / "spark",
-}
+from tests.architecture.sources import (
+    ALL_MODULES,
+    PACKAGES,
+    ROOT,
+    import_nodes,
+    imports_of,
+    modules,
+    nodes_of,
+    own_imports,
+    relative,
+    tree_of,
+)
+
 LIBRARIES = [package for package in PACKAGES if package != "nsq_apps"]
 ROOMS_WITHOUT_IO = ("nsqd_py/pqueues", "nsqd_py/protocol", "nsqd_py/queue")
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}
-
-
-def module_name(path: Path, folder: Path) -> str:
-    parts = path.relative_to(folder).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def modules(*packages: str) -> dict[str, Path]:
-    """Return the modules of packages, with their files."""
-    return {
-        module_name(path, PACKAGES[package]): path
-        for package in packages
-        for path in sorted((PACKAGES[package] / package).rglob("*.py"))
-    }
-
-
-ALL_MODULES = modules(*PACKAGES)
-
-
-def import_nodes(path: Path) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the import statements of a file, also those for type checkers and those in functions."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-
-
-def imports_of(path: Path) -> Iterator[str]:
-    """Yield every module that a file imports; `from a import b` may mean `a` or `a.b`, so both."""
-    for node in import_nodes(path):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        else:
-            assert node.level == 0, f"{path} imports relatively"
-            assert node.module is not None
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def own_imports(path: Path) -> Iterator[str]:
-    """Yield the modules of the project that a file imports. `from a import b` names `a.b` if that is a module, or `a`."""
-    for node in import_nodes(path):
-        if isinstance(node, ast.Import):
-            named = {alias.name for alias in node.names}
-        else:
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            named = {name if name in ALL_MODULES else name.rpartition(".")[0] for name in inner}
-        yield from named & ALL_MODULES.keys()
 
 
 def reachable(start: str, imports: Mapping[str, set[str]]) -> set[str]:
@@ -95,12 +50,12 @@ def circles(imports: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
     return sorted(groups)
 
 
-def sources(*packages: str) -> list[Path]:
-    return list(modules(*packages).values())
-
-
-def relative(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+def printed_by(code: str) -> str:
+    """Run a program in a fresh process, and return what it prints."""
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    return run.stdout.strip()
 
 
 def test_the_lists_are_not_empty() -> None:
@@ -115,55 +70,54 @@ def test_circles_are_found() -> None:
 
 def test_no_modules_import_each_other() -> None:
     """Neither directly nor through others. Imports for type checkers and those in functions count."""
-    imports = {name: set(own_imports(path)) for name, path in ALL_MODULES.items()}
+    imports = {name: set(own_imports(name)) for name in ALL_MODULES}
     assert sum(map(len, imports.values())) > len(imports)
     assert circles(imports) == []
 
 
-@pytest.mark.parametrize("path", sources(*PACKAGES), ids=relative)
-def test_nobody_imports_the_private_names_of_another_file(path: Path) -> None:
-    imported = [
-        alias.name for node in import_nodes(path) if isinstance(node, ast.ImportFrom) for alias in node.names
-    ]
-    assert [name for name in imported if name.startswith("_") and not name.startswith("__")] == []
+def test_nobody_imports_the_private_names_of_another_file() -> None:
+    imported = {
+        (module, alias.name)
+        for module in ALL_MODULES
+        for node in import_nodes(module)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    is_private = re.compile(r"_(?!_)").match
+    assert sorted((module, name) for module, name in imported if is_private(name)) == []
 
 
-@pytest.mark.parametrize(
-    "path", [path for room in ROOMS_WITHOUT_IO for path in sorted((ROOT / room).glob("*.py"))], ids=relative
-)
-def test_rooms_without_io_open_and_print_nothing(path: Path) -> None:
+def test_rooms_without_io_open_and_print_nothing() -> None:
+    modules = [name for name, path in ALL_MODULES.items() if relative(path.parent) in ROOMS_WITHOUT_IO]
     calls = {
-        node.func.id
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        (module, node.func.id)
+        for module in modules
+        for node in nodes_of(tree_of(module))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    assert calls & IMPURE_CALLS == set()
+    assert sorted((module, name) for module, name in calls if name in IMPURE_CALLS) == []
 
 
-@pytest.mark.parametrize("path", sources(*LIBRARIES), ids=relative)
-def test_no_library_imports_a_test_or_a_benchmark(path: Path) -> None:
-    assert {name.partition(".")[0] for name in imports_of(path)} & {"tests", "bench"} == set()
+@pytest.mark.parametrize("package", LIBRARIES)
+def test_no_library_imports_a_test_or_a_benchmark(package: str) -> None:
+    imported = {(module, name) for module in modules(package) for name in imports_of(module)}
+    assert sorted(each for each in imported if each[1].partition(".")[0] in ("tests", "bench")) == []
 
 
-@pytest.mark.parametrize("path", sources(*LIBRARIES), ids=relative)
-def test_only_apps_patch_gevent(path: Path) -> None:
-    assert not any(name.startswith("gevent.monkey") for name in imports_of(path))
-    attributes = {
-        node.attr for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Attribute)
-    }
-    assert not any(name.startswith("patch_") or name == "monkey" for name in attributes)
+@pytest.mark.parametrize("package", LIBRARIES)
+def test_only_apps_patch_gevent(package: str) -> None:
+    for module in modules(package):
+        assert not any(name.startswith("gevent.monkey") for name in imports_of(module)), module
+        attributes = {node.attr for node in nodes_of(tree_of(module)) if isinstance(node, ast.Attribute)}
+        assert not any(name.startswith("patch_") or name == "monkey" for name in attributes), module
 
 
 def test_packages_do_nothing_when_they_are_imported() -> None:
     """`import nsqd_py.protocol` must not pull in what another part of a package needs."""
-    for path in sources("nsqd_py"):
-        if path.name == "__init__.py" and path.parent.name in ("protocol", "diskqueue"):
-            assert set(imports_of(path)) <= {"__future__", "__future__.annotations"}, path
+    for package in ("nsqd_py.protocol", "nsqd_py.diskqueue"):
+        assert set(imports_of(package)) <= {"__future__", "__future__.annotations"}, package
     code = "import sys, nsqd_py; print([name for name in sys.modules if name.startswith('nsqd_py.')])"
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert run.stdout.strip() == "[]"
+    assert printed_by(code) == "[]"
 
 
 def test_executors_need_no_gevent() -> None:
@@ -181,23 +135,12 @@ def test_executors_need_no_gevent() -> None:
         "import sys",
         "print(sorted(name for name in sys.modules if name.split('.')[0] in ('gevent', 'greenlet')))",
     ]
-    run = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert run.stdout.strip() == "[]"
+    assert printed_by("\n".join(lines)) == "[]"
 
 
 def test_the_queue_needs_no_event_loop_file_or_logger() -> None:
     code = "import nsqd_py.queue.expiry, nsqd_py.queue.topic, sys; print(*sys.modules)"
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
-    loaded = set(run.stdout.split())
+    loaded = set(printed_by(code).split())
     assert "nsqd_py.queue.delivery" in loaded
     assert (
         loaded

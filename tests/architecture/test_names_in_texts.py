@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.test_imports import PACKAGES, ROOT
+from tests.architecture.sources import PACKAGES, ROOT, relative
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DRAWINGS = sorted((ROOT / "docs").glob("*.svg"))
@@ -40,10 +40,6 @@ _ENTRY = re.compile(r"^(\w+(?:, \w+)*)(?:  +\S|$)", re.MULTILINE)
 ROOMS = [
     path for package, folder in PACKAGES.items() for path in sorted((folder / package).rglob("__init__.py"))
 ]
-
-
-def relative(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def missing_paths(line: str) -> Iterator[str]:

@@ -10,12 +10,11 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.architecture.test_imports import ALL_MODULES
+from tests.architecture.sources import ALL_MODULES, tree_of
 from tests.support.thread_places import (
     ClassNode,
     Place,
@@ -580,9 +579,7 @@ _LINE = re.compile(r"([A-Za-z_]\w*(?:\.\w+(?:, \w+)*)?)  +(\S.*)")
 
 
 def test_every_place_is_in_the_table() -> None:
-    found = {
-        place for module, path in ALL_MODULES.items() for place in places_in(module, path.read_text("utf-8"))
-    }
+    found = {place for module in ALL_MODULES for place in places_in(module, tree_of(module))}
     assert sorted(found - WORK.keys()) == [], (
         "say in WORK what it shares, and in the docstring of the room why that is safe"
     )
@@ -663,7 +660,7 @@ class Saver:
 
 
 def test_planted_threads_are_found() -> None:
-    found = {(place.function, place.call) for place in places_in("planted", PLANTED)}
+    found = {(place.function, place.call) for place in places_in("planted", ast.parse(PLANTED))}
     assert found == {
         ("Saver.save", "self._write"),
         ("Saver.save", "self._look"),
@@ -694,7 +691,7 @@ class Threads:
 
 def test_a_planted_race_is_found() -> None:
     """As the one that lost acknowledged messages: another thread takes the last job between the test and `popleft`."""
-    assert checked_then_acted_on(classes_in(RACE)["Threads"].methods["take"]) == {
+    assert checked_then_acted_on(classes_in(ast.parse(RACE))["Threads"].methods["take"]) == {
         "_idle",
         "_jobs",
         "_by_name",
@@ -702,7 +699,7 @@ def test_a_planted_race_is_found() -> None:
 
 
 def test_a_field_that_is_not_written_down_is_found() -> None:
-    planted = classes_in(RACE)["Threads"]
+    planted = classes_in(ast.parse(RACE))["Threads"]
     assert unwritten("nsqd_py.runtime", planted, "take") == ["_by_name", "_idle", "_jobs", "_right"]
 
 
@@ -712,17 +709,18 @@ def test_a_field_that_is_not_written_down_is_found() -> None:
 @cache
 def rooms() -> tuple[str, ...]:
     """The rooms and modules whose docstrings have a section `Threads`."""
-    return tuple(module for module, path in ALL_MODULES.items() if "\nThreads\n" in _docstring(path))
+    return tuple(module for module in ALL_MODULES if "\nThreads\n" in _docstring(module))
 
 
-def _docstring(path: Path) -> str:
-    return ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+@cache
+def _docstring(module: str) -> str:
+    return ast.get_docstring(tree_of(module)) or ""
 
 
 @cache
 def lines_of(room: str) -> dict[str, str]:
     """Return the objects of the section, as `Class` or `Class.field, field`, and what makes them safe."""
-    section = _docstring(ALL_MODULES[room]).partition("\nThreads\n")[2].partition("\n\n")[0]
+    section = _docstring(room).partition("\nThreads\n")[2].partition("\n\n")[0]
     entries: list[str] = []
     for line in section.splitlines():
         if line.startswith("    "):
@@ -736,7 +734,7 @@ def lines_of(room: str) -> dict[str, str]:
 
 @cache
 def classes_of(module: str) -> dict[str, ClassNode]:
-    return classes_in(ALL_MODULES[module].read_text("utf-8"))
+    return classes_in(tree_of(module))
 
 
 def _classes_in_room(room: str) -> dict[str, ClassNode]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from nsqd_py.client import errors
+from tests.architecture.sources import ROOT, modules, nodes_of, tree_of
 
-ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/troubleshooting.md").read_text("utf-8")
 
 
 def declared() -> Iterator[str]:
     """The codes of the TCP protocol's errors, and the messages of HTTP errors."""
-    for path in sorted([*(ROOT / "nsqd_py").rglob("*.py"), *(ROOT / "nsqlookupd_py").rglob("*.py")]):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for module in modules("nsqd_py", "nsqlookupd_py"):
+        for node in nodes_of(tree_of(module)):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)

@@ -23,16 +23,20 @@ HOSTS = ("10.0.0.1", "10.0.0.2")
 Presumed = Callable[[Machine, Path], None]
 
 # Publishes messages of each topic until it is ended: tools that take new messages only see some.
-_PUBLISHER = r"""
-while true; do
-    for topic in {topics}; do
-        for status in 200 503; do
-            curl -s -d '{{"id": 7, "url": "/", "at": 1, "state": "paid", "status": '$status'}}' \
-                "http://127.0.0.1:4151/pub?topic=$topic" > curl.log
-        done
-    done
-    sleep 0.1
-done
+_PUBLISHER = """
+import http.client, sys, time
+
+connection = http.client.HTTPConnection("127.0.0.1:4151")
+while True:
+    try:
+        for topic in sys.argv[1:]:
+            for status in 200, 503:
+                body = f'{{"id": 7, "url": "/", "at": 1, "state": "paid", "status": {status}}}'
+                connection.request("POST", f"/pub?topic={topic}", body)
+                connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        connection.close()
+    time.sleep(0.1)
 """
 # The app of nsq-worker's page.
 _APP = """
@@ -94,8 +98,8 @@ def run_in(machine: Machine, cwd: Path, script: str) -> None:
 
 
 def publish_all_the_time(machine: Machine, cwd: Path, *topics: str) -> None:
-    script = machine.text(_PUBLISHER.format(topics=" ".join(topics)))
-    machine.popen(["bash", "--norc", "-c", script], cwd, stdin=subprocess.DEVNULL)
+    command = [sys.executable, "-c", machine.text(_PUBLISHER), *topics]
+    machine.popen(command, cwd, stdin=subprocess.DEVNULL)
 
 
 def orders(cwd: Path) -> None:

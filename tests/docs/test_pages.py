@@ -49,10 +49,12 @@ SPARK = {
     "docs/tutorial.md",
 }
 SPARK_DEADLINE_S = 240.0
+# Eight of its programs import pyiceberg, a second of the processor each; tests of nsq-to-file commit to such tables too.
+SLOW = {*SPARK, "docs/small-files.md"}
 
 NAMES = page_names(REPOSITORY)
 pages = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SPARK)) for name in PRESUMED]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PRESUMED]
 )
 
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import pytest
 
-import nsqd_py
 from nsqd_py.testing.embedded import Nsqd
+from tests.support.module_servers import delete_topics, module_embedded
 from tests.support.nsqd_process import REPOSITORY, wait_until
 
 EXAMPLES = REPOSITORY / "examples"
@@ -73,11 +73,15 @@ class Start(Protocol):
     def __call__(self, *command: str | Path, **environment: str) -> Example: ...
 
 
+# It delivers messages again soon after their consumer was killed.
+module_nsqd = module_embedded("--msg-timeout=2s")
+
+
 @pytest.fixture
-def nsqd() -> Iterator[Nsqd]:
-    """An nsqd that delivers messages again soon after their consumer was killed."""
-    with nsqd_py.embedded("--msg-timeout=2s") as nsqd:
-        yield nsqd
+def nsqd(module_nsqd) -> Iterator[Nsqd]:
+    """The nsqd of the module, without topics."""
+    yield module_nsqd
+    delete_topics(module_nsqd)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 from nsqd_py.testing.embedded import Nsqd
 from tests.examples.conftest import BIN, EXAMPLES, importable_from
 from tests.support.nsqd_process import wait_until
+from tests.support.sweeps import sample
 
 pytestmark = pytest.mark.ours
 
@@ -100,14 +101,14 @@ def test_a_caller_gets_its_reply(nsqd, start):
 
 @pytest.mark.parametrize(
     "name",
-    [
+    sample(
+        "scheduled",
         "batches_to_polars",
         "exactly_once_sqlite",
         "outbox",
         "rate_limited",
         "retry_then_dead_letters",
-        "scheduled",
-    ],
+    ),
 )
 def test_ctrl_c_ends_it_without_a_traceback(nsqd, start, name):
     example = start(f"{name}.py")

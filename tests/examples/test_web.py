@@ -12,6 +12,7 @@ import pytest
 
 from tests.examples.conftest import BIN, EXAMPLES, Example
 from tests.support.nsqd_process import REPOSITORY, wait_until
+from tests.support.sweeps import sample, sampled
 
 pytestmark = pytest.mark.ours
 
@@ -45,7 +46,7 @@ THREADS, GREENLETS = ("gthread", "--threads=8"), ("gevent",)
 
 @pytest.mark.parametrize(
     "workers",
-    [THREADS, GREENLETS, pytest.param((*GREENLETS, "--preload"), marks=pytest.mark.slow)],
+    sampled([[*THREADS], [*GREENLETS], [*GREENLETS, "--preload"]], [*GREENLETS]),
     ids=["threads", "gevent", "gevent-preload"],
 )
 def test_flask_publishes_in_a_request(nsqd, start, workers):
@@ -65,7 +66,7 @@ def test_flask_answers_503_without_nsqd(nsqd, start):
     assert request(listening(server), "/orders", "order")[0] == 503
 
 
-@pytest.mark.parametrize("workers", [THREADS, GREENLETS], ids=["threads", "gevent"])
+@pytest.mark.parametrize("workers", sample([*THREADS], [*GREENLETS]), ids=["threads", "gevent"])
 def test_django_runs_tasks_after_the_commit(nsqd, start, tmp_path, workers):
     pytest.importorskip("django")
     pytest.importorskip("gunicorn")

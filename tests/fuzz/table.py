@@ -12,16 +12,21 @@ Run = Callable[[bytes], None]
 
 @dataclass(frozen=True)
 class Target:
-    """`seeds` are inputs that mean something; `open` gives what runs one, with what it needs."""
+    """`open` gives what runs an input, with what it needs."""
 
-    seeds: list[bytes]
+    made_from: tuple[bytes | Callable[[], bytes], ...]
     open: Callable[[], Any]
+
+    @property
+    def seeds(self) -> list[bytes]:
+        """Inputs that mean something."""
+        return [each if isinstance(each, bytes) else each() for each in self.made_from]
 
 
 TARGETS: dict[str, Target] = {}
 
 
-def target(*seeds: bytes) -> Callable[[Run], Run]:
+def target(*seeds: bytes | Callable[[], bytes]) -> Callable[[Run], Run]:
     """A function that takes the bytes is a target of its name."""
 
     def add(run: Run) -> Run:
@@ -29,7 +34,7 @@ def target(*seeds: bytes) -> Callable[[Run], Run]:
         def opened() -> Iterator[Run]:
             yield run
 
-        TARGETS[run.__name__] = Target(list(seeds), opened)
+        TARGETS[run.__name__] = Target(seeds, opened)
         return run
 
     return add

@@ -400,6 +400,7 @@ def archive_lines(data: bytes) -> None:
 
 
 def _parquet() -> bytes:
+    """Return a file of two rows. pyarrow imports pandas for it."""
     import io
 
     import pyarrow as pa
@@ -410,7 +411,7 @@ def _parquet() -> bytes:
     return file.getvalue()
 
 
-@target(_parquet())
+@target(_parquet)
 def archive_parquet(data: bytes) -> None:
     _archive("a.parquet", data)
 

@@ -8,7 +8,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain, repeat
+from itertools import chain, product, repeat
 from struct import pack
 
 import pytest
@@ -18,6 +18,7 @@ from nsqd_py.protocol import frames
 from tests.support.consumer_drivers import SHELLS, Driver
 from tests.support.fake_nsqd import agree, listening
 from tests.support.nsqd_side import identity
+from tests.support.sweeps import sampled
 from tests.unit.protocol.test_incoming import message
 
 pytestmark = pytest.mark.ours
@@ -115,8 +116,9 @@ CASES: dict[str, tuple[Callable[[], Pieces], dict[str, bool], str]] = {
 }
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("is_deflated", [False, True])
+@pytest.mark.parametrize(
+    ("shell", "is_deflated"), sampled(product(SHELLS, [False, True]), ("gevent", False), ("threads", True))
+)
 def test_a_handshake_of_heartbeats_without_end_has_its_time(shell, is_deflated, caplog):
     heartbeats = frames.HEARTBEAT * 10_000
     pieces = deflated(heartbeats * 100, oks=1) if is_deflated else endless(b"", heartbeats, 100 * GB)

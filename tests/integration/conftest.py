@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.auth_server import AuthServer
 from tests.support.consumer_drivers import SHELLS, Shell
-from tests.support.module_servers import module_nsqd
+from tests.support.module_servers import delete_topics, module_nsqd
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, started
@@ -88,8 +88,7 @@ def start(tmp_path) -> Callable[..., ToolProcess]:
 def nsqd_without_topics(shared_nsqd) -> Iterator[NsqdProcess]:
     """The same; what topics the last test left are deleted."""
     yield shared_nsqd
-    for topic in shared_nsqd.stats()["topics"] or ():
-        shared_nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+    delete_topics(shared_nsqd)
 
 
 @pytest.fixture(scope="module")

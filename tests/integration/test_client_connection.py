@@ -69,10 +69,6 @@ def shared_nsqd(make_shared_nsqd, certificates) -> NsqdProcess:
     return make_shared_nsqd(*certificates.nsqd_flags)
 
 
-def address_of(nsqd: NsqdProcess) -> str:
-    return f"127.0.0.1:{nsqd.tcp_port}"
-
-
 def failure(driver: Driver, kind: type[HandshakeFailed | ConnectionFailed]) -> str:
     """The text of the error with which it does not open."""
     with pytest.raises(kind) as raised:
@@ -87,7 +83,7 @@ def failure(driver: Driver, kind: type[HandshakeFailed | ConnectionFailed]) -> s
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_messages_go_both_ways(shared_nsqd, certificates, dial, topic, transport):
     options = {"tls_root_ca_file": str(certificates.authority), **TRANSPORTS[transport]}
-    driver = dial(address_of(shared_nsqd), **options)
+    driver = dial(shared_nsqd.tcp_address, **options)
     negotiated = driver.open()
     assert (negotiated.tls_v1, negotiated.snappy, negotiated.deflate) == tuple(
         options.get(name, False) for name in ("tls_v1", "snappy", "deflate")
@@ -120,7 +116,7 @@ def test_unix_sockets(make_nsqd, dial, tmp_path):
 
 
 def test_what_was_written_goes_out_before_a_close(shared_nsqd, opened, topic):
-    driver = opened(address_of(shared_nsqd))
+    driver = opened(shared_nsqd.tcp_address)
     shared_nsqd.create(topic, "channel")
     driver.connection.send(outgoing.pub(topic, b"x" * 1000) * 2_000)
     driver.close()
@@ -129,7 +125,7 @@ def test_what_was_written_goes_out_before_a_close(shared_nsqd, opened, topic):
 
 def test_more_than_the_sockets_hold(shared_nsqd, opened, topic):
     """20 MB go out while their answers come in."""
-    driver = opened(address_of(shared_nsqd))
+    driver = opened(shared_nsqd.tcp_address)
     driver.send(outgoing.pub(topic, b"x" * 200) * 100_000)
     driver.wait(lambda heard: len(heard.responses) == 100_000)
 
@@ -150,9 +146,9 @@ def test_both_sides_talk_at_once(opened):
 def test_an_authority_that_did_not_sign(shared_nsqd, certificates, dial, tmp_path):
     """The system's authorities count where none is named; a host is trusted by its name too."""
     other = make_certificates(tmp_path / "other")
-    driver = dial(address_of(shared_nsqd), tls_v1=True, tls_root_ca_file=str(other.authority))
+    driver = dial(shared_nsqd.tcp_address, tls_v1=True, tls_root_ca_file=str(other.authority))
     assert "unable to get local issuer certificate" in failure(driver, HandshakeFailed)
-    assert "certificate" in failure(dial(address_of(shared_nsqd), tls_v1=True), HandshakeFailed)
+    assert "certificate" in failure(dial(shared_nsqd.tcp_address, tls_v1=True), HandshakeFailed)
     driver = dial(
         f"localhost:{shared_nsqd.tcp_port}", tls_v1=True, tls_root_ca_file=str(certificates.authority)
     )
@@ -163,10 +159,10 @@ def test_a_certificate_for_another_host(make_nsqd, dial, tmp_path):
     others = make_certificates(tmp_path / "other", "nsqd.example.org")
     nsqd = make_nsqd(*others.nsqd_flags)
     trusting = {"tls_v1": True, "tls_root_ca_file": str(others.authority)}
-    assert "not valid for '127.0.0.1'" in failure(dial(address_of(nsqd), **trusting), HandshakeFailed)
+    assert "not valid for '127.0.0.1'" in failure(dial(nsqd.tcp_address, **trusting), HandshakeFailed)
     named = f"localhost:{nsqd.tcp_port}"
     assert "not valid for 'localhost'" in failure(dial(named, **trusting), HandshakeFailed)
-    assert dial(address_of(nsqd), **trusting, tls_insecure_skip_verify=True).open().tls_v1
+    assert dial(nsqd.tcp_address, **trusting, tls_insecure_skip_verify=True).open().tls_v1
 
 
 def test_an_nsqd_that_asks_for_certificates(make_nsqd, certificates, dial):
@@ -176,9 +172,9 @@ def test_an_nsqd_that_asks_for_certificates(make_nsqd, certificates, dial):
         "--tls-client-auth-policy=require-verify",
     )
     trusting = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
-    assert address_of(nsqd) in failure(dial(address_of(nsqd), **trusting), HandshakeFailed)
+    assert nsqd.tcp_address in failure(dial(nsqd.tcp_address, **trusting), HandshakeFailed)
     shown = {"tls_cert": str(certificates.client_certificate), "tls_key": str(certificates.client_key)}
-    assert dial(address_of(nsqd), **trusting, **shown).open().tls_v1
+    assert dial(nsqd.tcp_address, **trusting, **shown).open().tls_v1
 
 
 @pytest.mark.parametrize("transport", ["plain", "tls-snappy"])
@@ -186,11 +182,11 @@ def test_who_may_do_what(make_nsqd, certificates, dial, transport):
     with contextlib.closing(AuthServer()) as server:
         nsqd = make_nsqd(f"--auth-http-address={server.address}", *certificates.nsqd_flags)
         options = {"tls_root_ca_file": str(certificates.authority), **TRANSPORTS[transport]}
-        assert "give auth_secret" in failure(dial(address_of(nsqd), **options), AuthFailed)
-        assert dial(address_of(nsqd), auth_secret="hush", **options).open().auth_required
+        assert "give auth_secret" in failure(dial(nsqd.tcp_address, **options), AuthFailed)
+        assert dial(nsqd.tcp_address, auth_secret="hush", **options).open().auth_required
         assert server.asked[-1].values["secret"] == ["hush"]
         server.refuse()
-        assert "E_AUTH_FAILED" in failure(dial(address_of(nsqd), auth_secret="wrong", **options), AuthFailed)
+        assert "E_AUTH_FAILED" in failure(dial(nsqd.tcp_address, auth_secret="wrong", **options), AuthFailed)
 
 
 # ---- what goes wrong
@@ -280,7 +276,7 @@ def test_a_server_that_goes_away(opened):
 
 
 def test_why_nsqd_closed_is_heard_though_sending_failed(shared_nsqd, opened, topic):
-    driver = opened(address_of(shared_nsqd))
+    driver = opened(shared_nsqd.tcp_address)
     driver.send(outgoing.pub(topic, b"x" * 30_000_000))
     driver.wait(lambda heard: bool(heard.end))
     assert [error.code for error in driver.heard.errors] == ["E_BAD_MESSAGE"]
@@ -289,7 +285,7 @@ def test_why_nsqd_closed_is_heard_though_sending_failed(shared_nsqd, opened, top
 
 def test_heartbeats_keep_it_open(shared_nsqd, opened):
     """nsqd closes the connection of a client that does not answer two of them."""
-    driver = opened(address_of(shared_nsqd), heartbeat_interval="1s")
+    driver = opened(shared_nsqd.tcp_address, heartbeat_interval="1s")
     opened_s = monotonic()
     driver.wait(lambda heard: driver.connection.last_received_s > opened_s + 2.5)
     assert driver.connection.is_open

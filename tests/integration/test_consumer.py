@@ -20,6 +20,7 @@ from nsqd_py.client.message import Message
 from tests.support.consumer_drivers import SHELLS, Driver, Shell
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.sweeps import sample
 
 TOPIC, CHANNEL = "topic", "channel"
 
@@ -38,7 +39,7 @@ def consume(shell) -> Iterator[MakeConsumer]:
     drivers = []
 
     def start(handler, *nsqds, **settings):
-        settings.setdefault("nsqd_tcp_addresses", [address_of(nsqd) for nsqd in nsqds])
+        settings.setdefault("nsqd_tcp_addresses", [nsqd.tcp_address for nsqd in nsqds])
         drivers.append(Driver(shell, TOPIC, CHANNEL, handler, **settings))
         return drivers[-1]
 
@@ -51,10 +52,6 @@ def consume(shell) -> Iterator[MakeConsumer]:
 def make(kit, address) -> Make:
     """`make(handler, **settings)` makes a consumer that is not started."""
     return partial(kit.consumer, TOPIC, CHANNEL, nsqd_tcp_addresses=address)
-
-
-def address_of(nsqd: NsqdProcess) -> str:
-    return f"127.0.0.1:{nsqd.tcp_port}"
 
 
 def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
@@ -99,13 +96,13 @@ def test_a_handler_gets_every_message_once(nsqd, consume):
     driver.wait(lambda: is_done(nsqd))
     assert [message.body for message in got] == numbers(1000)
     first = got[0]
-    assert (first.topic, first.channel, first.nsqd, first.attempts) == (TOPIC, CHANNEL, address_of(nsqd), 1)
+    assert (first.topic, first.channel, first.nsqd, first.attempts) == (TOPIC, CHANNEL, nsqd.tcp_address, 1)
     assert len(first.id) == 16
     assert 0 <= time.time_ns() - first.timestamp_ns < 60e9
     assert first.is_answered
     stats = driver.stats()
     assert (stats.received, stats.finished, stats.requeued, stats.in_flight) == (1000, 1000, 0, 0)
-    lane = stats.connections[address_of(nsqd)]
+    lane = stats.connections[nsqd.tcp_address]
     assert (lane.rdy, lane.received, lane.in_flight) == (100, 1000, 0)
 
 
@@ -336,7 +333,7 @@ def test_nsqds_can_be_added(make_nsqd, consume):
     got = []
     driver = consume(got.append, one, max_in_flight=10)
     driver.wait(lambda: ready_count(one) == 10)
-    driver.consumer.connect_to_nsqd(address_of(other))
+    driver.consumer.connect_to_nsqd(other.tcp_address)
     driver.wait(lambda: (ready_count(one), ready_count(other)) == (5, 5))
     publish(other, b"message")
     driver.wait(lambda: len(got) == 1)
@@ -346,7 +343,7 @@ def test_a_refusal_is_logged_and_not_the_end(nsqd, consume, caplog):
     """An nsqd that wants no more consumers, or TLS, may think otherwise later."""
     driver = consume(lambda message: None, nsqd, tls_v1=True, lookupd_poll_interval="50ms")
     driver.wait(lambda: caplog.messages)
-    assert f"{address_of(nsqd)}: nsqd offers no TLS" in caplog.text
+    assert f"{nsqd.tcp_address}: nsqd offers no TLS" in caplog.text
     assert driver.consumer.running
     assert len(caplog.records) == 1
 
@@ -436,7 +433,7 @@ def test_a_handler_may_stop_the_consumer(nsqd, make):
 
 def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd, kit):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        addresses = [f"127.0.0.1:{server.getsockname()[1]}", address_of(nsqd)]
+        addresses = [f"127.0.0.1:{server.getsockname()[1]}", nsqd.tcp_address]
         consumer = kit.consumer(TOPIC, CHANNEL, lambda message: None, nsqd_tcp_addresses=addresses)
         consumer.start()
         kit.wait(lambda: ready_count(nsqd) == 1)
@@ -469,6 +466,7 @@ def test_handlers_run_side_by_side(nsqd, kit, make):
     assert most == 5
 
 
+@pytest.mark.parametrize("shell", sample("gevent", "threads", "aio"))
 def test_slow_handlers_do_not_cost_the_connection(nsqd, kit):
     """One that waits, then some that compute: nsqd wants an answer to a heartbeat within two intervals."""
     waits = kit.event()
@@ -483,7 +481,7 @@ def test_slow_handlers_do_not_cost_the_connection(nsqd, kit):
 
     publish(nsqd, b"waits", *numbers(120))
     began_s = time.monotonic()
-    settings = {"nsqd_tcp_addresses": [address_of(nsqd)], "max_in_flight": 200, "concurrency": 2}
+    settings = {"nsqd_tcp_addresses": [nsqd.tcp_address], "max_in_flight": 200, "concurrency": 2}
     with kit.consumer(TOPIC, CHANNEL, handle, heartbeat_interval="1s", **settings) as consumer:
         kit.wait(lambda: consumer.stats().finished == 120)
         assert time.monotonic() - began_s > 2.2
@@ -505,7 +503,7 @@ def test_a_loop_over_batches(nsqd, make):
 
 def test_a_child_process_has_connections_of_its_own(nsqd):
     publish(nsqd, *numbers(6))
-    consumer = ThreadedConsumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=2)
+    consumer = ThreadedConsumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=2)
     loop = consumer.messages(idle_timeout_s=2)
     first = next(loop)
     read_end, write_end = os.pipe()

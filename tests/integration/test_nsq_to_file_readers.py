@@ -6,9 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pandas
-import polars
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
@@ -58,11 +55,15 @@ def rows_of(table: Any) -> Any:
 
 
 def by_pandas(path: Path) -> Any:
+    import pandas
+
     frame = pandas.read_parquet(path)
     return zip(frame["topic"].astype(str), frame["body"], strict=True)
 
 
 def by_duckdb(path: Path) -> Any:
+    import duckdb
+
     with duckdb.connect() as connection:
         return connection.sql(f"SELECT topic, body FROM read_parquet('{path}/**/*.parquet')").fetchall()
 
@@ -71,8 +72,10 @@ def by_ours(path: Path) -> Any:
     return ((message.topic, message.body) for message in read_messages(splits_of(path)))
 
 
-def by_polars(frame: Any) -> Any:
-    return frame.select("topic", "body").collect().rows()
+def by_polars(path: Path, **options: Any) -> Any:
+    import polars
+
+    return polars.scan_parquet(path, **options).select("topic", "body").collect().rows()
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -81,10 +84,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "a dataset of pyarrow": lambda path: rows_of(
         pyarrow.dataset.dataset(path, partitioning="hive").to_table()
     ),
-    "polars": lambda path: by_polars(polars.scan_parquet(path, hidden_file_prefix=["_", "."])),
-    "polars by a pattern": lambda path: by_polars(
-        polars.scan_parquet(path / "**/*.parquet", hive_partitioning=True)
-    ),
+    "polars": lambda path: by_polars(path, hidden_file_prefix=["_", "."]),
+    "polars by a pattern": lambda path: by_polars(path / "**/*.parquet", hive_partitioning=True),
     "duckdb": by_duckdb,
     "ours": by_ours,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ import pytest
 from pyarrow import fs
 
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.s3 import environment_of, make_bucket, written_store
+from tests.support.s3 import environment_of, make_bucket
 from tests.support.sweeps import sample
 from tests.support.tables import TABLE, Table, make_table
 from tests.support.tool_process import ToolProcess, run_tool
@@ -27,12 +27,6 @@ CHANNEL = "nsq_to_file"
 DEADLINE_S = (
     120.0  # a message in flight may take the 60 s until it times out, and pyiceberg takes seconds to start
 )
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with written_store() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import nsqd_py
 from nsqd_py.client import BadBody, Consumer, FlushFailed, NoNsqd, Producer, Requeue, aio
 from nsqd_py.testing.embedded import Nsqd
 
@@ -26,6 +25,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from nsqd_py.otel import Instrumentation
 from nsqd_py.otel.envelope import MAGIC, unwrap
 from tests.support.aio_client import run_in_new_loop
+from tests.support.module_servers import module_embedded
 
 pytestmark = pytest.mark.ours
 
@@ -109,10 +109,7 @@ class Program:
         ]
 
 
-@pytest.fixture(scope="module")
-def nsqd() -> Iterator[Nsqd]:
-    with nsqd_py.embedded() as nsqd:
-        yield nsqd
+nsqd = module_embedded()
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.support.ledger import History, compare, judge
 from tests.support.module_servers import module_nsqd
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.sweeps import sample
 from tests.support.together import run_in_greenlets, run_in_threads, wait_for_event
 from tests.support.wire import bodies, mpub_body
 
@@ -42,7 +43,7 @@ def make_producer(shell) -> Iterator[MakeProducer]:
     producers = []
 
     def make(*nsqds, **settings):
-        addresses = [nsqd if isinstance(nsqd, str) else address_of(nsqd) for nsqd in nsqds]
+        addresses = [nsqd if isinstance(nsqd, str) else nsqd.tcp_address for nsqd in nsqds]
         producers.append(KINDS[shell](*addresses, **settings))
         return producers[-1]
 
@@ -62,10 +63,6 @@ nsqd = module_nsqd(f"--max-msg-size={MAX_MSG_SIZE}")
 
 
 other_nsqd = module_nsqd()  # it may be stopped and continued
-
-
-def address_of(nsqd: NsqdProcess) -> str:
-    return f"127.0.0.1:{nsqd.tcp_port}"
 
 
 def connections_of(nsqd: NsqdProcess) -> int:
@@ -174,7 +171,7 @@ def test_a_refused_message_says_why(nsqd, make_producer, topic):
     producer = make_producer(nsqd)
     with pytest.raises(PublishFailed) as caught:
         producer.publish(topic, bytes(MAX_MSG_SIZE + 1))
-    assert (caught.value.code, caught.value.address) == ("E_BAD_MESSAGE", address_of(nsqd))
+    assert (caught.value.code, caught.value.address) == ("E_BAD_MESSAGE", nsqd.tcp_address)
     assert "too big" in caught.value.text
     producer.publish(topic, b"the next one")
     with pytest.raises(PublishFailed) as caught:
@@ -296,6 +293,7 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(make_nsqd, make_prod
     assert verdict.deliveries - verdict.acknowledged <= 8 * 2  # no more than what was under way comes twice
 
 
+@pytest.mark.parametrize("shell", sample("threads", "gevent", "aio"))
 def test_without_retries_of_the_unknown_nothing_comes_twice(make_nsqd, make_producer, run_all, kit, topic):
     doomed, other = make_nsqd(), make_nsqd()
     producer = make_producer(doomed, other, retry_unknown=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,19 +13,13 @@ from nsq_spark.compact.command import Compaction
 from nsq_spark.compact.options import CompactOptions
 from tests.support.archived_topic import TOPIC, publish
 from tests.support.nsqd_process import MakeNsqd
-from tests.support.s3 import environment_of, make_bucket, written_store
+from tests.support.s3 import environment_of, make_bucket
 from tests.support.stored import StoreOfFiles
 from tests.support.tool_process import run_tool
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
 
 SMALL_FILES = "--max-bytes-per-file=16384"
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with written_store() as endpoint:
-        yield endpoint
 
 
 def test_a_store_in_a_bucket(

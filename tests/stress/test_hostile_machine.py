@@ -61,9 +61,10 @@ def test_every_python_has_the_interval(tmp_path):
 def test_a_daemon_that_is_forked_has_the_interval(tmp_path, monkeypatch):
     for name, value in hostile(tmp_path, 3e-6).items():
         monkeypatch.setenv(name, value)
-    template = Template(shown_interval.__name__, REPOSITORY)
+    template = Template(shown_interval.__name__)
     with (tmp_path / "shown").open("w+b") as shown:
-        assert template.start([], shown.fileno()).wait(40) == 0
+        streams = [shown.fileno()] * 3
+        assert template.start([], tmp_path, streams, os.environ).wait(40) == 0
         shown.seek(0)
         assert shown.read() == b"3e-06\n"
 

@@ -1,29 +1,25 @@
 """A small Django project in a folder of its own: an application `shop` with a model and tasks, and SQLite.
 
 Its programs are processes with DJANGO_SETTINGS_MODULE, as those of a real project: `run` executes code, `manage` a command,
-`worker` starts `manage.py nsq_worker`.
+`worker` starts `manage.py nsq_worker`. They are forked from one that has imported Django.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from tests.support.nsqd_process import REPOSITORY, wait_until
+from tests.support.tool_process import ToolProcess, run_tool
 
 DEADLINE_S = 60.0
+_PROGRAM = "tests.support.django_program"
 
-_MANAGE = """
-import sys
-from django.core.management import execute_from_command_line
-execute_from_command_line(sys.argv)
-"""
 _SETTINGS = """
 import json, os
 from importlib.util import find_spec
@@ -116,16 +112,15 @@ not_a_task = note
 class DjangoProject:
     """options  OPTIONS of the task backend; a test may change them before it starts a program."""
 
-    def __init__(self, folder: Path, nsqd_tcp_address: str, python: str = sys.executable) -> None:
+    def __init__(self, folder: Path, nsqd_tcp_address: str) -> None:
         self.folder = folder
         self.options: dict[str, Any] = {"nsqd_tcp_addresses": [nsqd_tcp_address]}
         self.apps: list[str] = []
-        self._python = python
         self._effects = folder / "effects"
-        self._workers: list[Worker] = []
+        self._workers: list[ToolProcess] = []
+        self._running = ExitStack()
         (folder / "shop").mkdir(parents=True)
         files = {
-            "manage.py": _MANAGE,
             "project_settings.py": _SETTINGS,
             "shop/__init__.py": "",
             "shop/models.py": _MODELS,
@@ -148,44 +143,36 @@ class DjangoProject:
             "TASK_OPTIONS": json.dumps(self.options),
         }
 
-    def command(self, *arguments: str) -> list[str]:
-        return [self._python, "manage.py", *arguments]
-
     def manage(self, *arguments: str, status: int = 0) -> str:
         """Run a command, which must end with this status, and return what it prints."""
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
+        done = self._run("manage", *arguments, status=status)
         return done.stdout + done.stderr
+
+    def _run(self, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = run_tool(_PROGRAM, *words, env=self.environment, directory=self.folder)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
 
     def migrate(self) -> None:
         self.manage("migrate", "--run-syncdb", "--verbosity=0")
 
     def run(self, code: str) -> Any:
         """Run code after `django.setup()`; return the value of its variable `answer`, as JSON has it."""
-        done = subprocess.run(
-            [self._python, "-c", _PROLOGUE + code + _EPILOGUE],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        return json.loads(self._run("run", _PROLOGUE + code + _EPILOGUE).stdout.splitlines()[-1])
 
-    def worker(self, *arguments: str) -> Worker:
-        log = self.folder / f"worker{len(self._workers)}.log"
-        self._workers.append(
-            Worker(self.command("nsq_worker", *arguments), self.folder, self.environment, log)
+    def worker(self, *arguments: str) -> ToolProcess:
+        tool = ToolProcess(
+            _PROGRAM,
+            "manage",
+            "nsq_worker",
+            *arguments,
+            log_path=self.folder / f"worker{len(self._workers)}.log",
+            stdout=subprocess.DEVNULL,
+            directory=self.folder,
+            environment=self.environment,
         )
-        return self._workers[-1]
+        self._workers.append(self._running.enter_context(tool))
+        return tool
 
     def effects(self) -> list[str]:
         """Return the lines that tasks have written, in order."""
@@ -200,7 +187,7 @@ class DjangoProject:
         try:
             wait_until(lambda: sorted(self.effects()) == sorted(expected), DEADLINE_S, "effects")
         except AssertionError as error:
-            logs = "\n".join(worker.log.read_text() for worker in self._workers)
+            logs = "\n".join(worker.log_text() for worker in self._workers)
             raise AssertionError(f"expected {expected}, got {self.effects()}\n{logs}") from error
 
     def open(self, gate: str) -> None:
@@ -208,42 +195,7 @@ class DjangoProject:
         (self.folder / gate).touch()
 
     def close(self) -> None:
-        for worker in self._workers:
-            worker.kill()
-
-
-class Worker:
-    """A running `manage.py nsq_worker`."""
-
-    def __init__(self, command: list[str], folder: Path, environment: dict[str, str], log: Path) -> None:
-        self.log = log
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=output, stderr=output
-            )
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
-        self._process.send_signal(number)
-
-    def wait(self) -> int:
-        return self._process.wait(DEADLINE_S)
-
-    def stop(self) -> None:
-        """End it by SIGTERM; it must end without an error."""
-        self.signal()
-        assert self.wait() == 0, self.log.read_text()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._running.close()
 
 
 _PROLOGUE = """

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import nsqd_py
+from nsqd_py.testing.embedded import Nsqd
 from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
@@ -23,6 +25,23 @@ def _module_server(kind: Any, flags: tuple[str, ...]) -> Any:
 def module_nsqd(*flags: str) -> Any:
     """Return the fixture of an nsqd with these flags."""
     return _module_server(NsqdProcess, flags)
+
+
+def module_embedded(*flags: str) -> Any:
+    """Return the fixture of an nsqd of `nsqd_py.embedded` with these flags."""
+
+    @pytest.fixture(scope="module")
+    def embedded() -> Iterator[Nsqd]:
+        with nsqd_py.embedded(*flags) as nsqd:
+            yield nsqd
+
+    return embedded
+
+
+def delete_topics(nsqd: Nsqd | NsqdProcess) -> None:
+    """Delete what topics a test has left."""
+    for topic in nsqd.stats()["topics"] or ():
+        nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
 
 
 def module_nsqlookupd(*flags: str) -> Any:

@@ -29,9 +29,10 @@ class OneAtATime:
         self._lock = threading.Lock()
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
-        size_bytes = int(environment.get("CONTENT_LENGTH") or 0)
+        is_chunked = environment.get("wsgi.input_terminated", False)  # as pyarrow sends objects
+        size_bytes = -1 if is_chunked else int(environment.get("CONTENT_LENGTH") or 0)
         body = _read(environment["wsgi.input"], size_bytes)
-        if len(body) < size_bytes:
+        if body is None or len(body) < size_bytes:
             start_response("400 Bad Request", [("Content-Length", "0")])
             return []
         environment["wsgi.input"] = io.BytesIO(body)
@@ -39,11 +40,11 @@ class OneAtATime:
             return list(self._application(environment, start_response))
 
 
-def _read(stream: Any, size_bytes: int) -> bytes:
+def _read(stream: Any, size_bytes: int) -> bytes | None:
     try:
         return stream.read(size_bytes)
     except Exception:  # noqa: BLE001 - of werkzeug or of the socket: the client is gone
-        return b""
+        return None
 
 
 def main(host: str, port: str) -> None:

@@ -138,6 +138,14 @@ class ServerProcess:
     # --- its life
 
     @property
+    def tcp_address(self) -> str:
+        return f"{self.host.address}:{self.tcp_port}"
+
+    @property
+    def http_address(self) -> str:
+        return f"{self.host.address}:{self.http_port}"
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 
@@ -157,8 +165,15 @@ class ServerProcess:
         assert not self.is_running
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
-            process = None if self.is_executed else forked.start(self._command, REPOSITORY, log.fileno())
-            self._process = process or subprocess.Popen(self._command, cwd=REPOSITORY, stdout=log, stderr=log)
+            self._process = self._forked(log.fileno()) or subprocess.Popen(
+                self._command, cwd=REPOSITORY, stdout=log, stderr=log
+            )
+
+    def _forked(self, output: int) -> forked.Forked | None:
+        if self.is_executed:
+            return None
+        with open(os.devnull) as nothing:
+            return forked.start(self._command, REPOSITORY, [nothing.fileno(), output, output])
 
     def wait_until_it_listens(self) -> None:
         ports = wait_until(self._read_ports, START_DEADLINE_S, f"{self.log_path.stem} to listen")

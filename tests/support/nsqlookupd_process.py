@@ -36,10 +36,6 @@ class NsqlookupdProcess(ServerProcess):
     ) -> None:
         super().__init__(command or nsqlookupd_command(), flags, log_path, host, ports)
 
-    @property
-    def http_address(self) -> str:
-        return f"{self.host.address}:{self.http_port}"
-
     # --- what it says
 
     def topics(self) -> list[str]:

@@ -1,10 +1,8 @@
-"""Stores that speak S3: one that speaks as much as reading takes, and remembers what was asked of it; and moto's."""
+"""A store that speaks as much of S3 as reading takes, and remembers what was asked of it; and buckets of moto's."""
 
 from __future__ import annotations
 
 import secrets
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import Request, urlopen
 from xml.sax.saxutils import escape
-
-from tests.support.network import free_ports, is_listening
-from tests.support.nsqd_process import wait_until
 
 
 class S3Store(ThreadingHTTPServer):
@@ -116,19 +111,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
-
-
-@contextmanager
-def written_store() -> Iterator[str]:
-    """A store of moto that can be written too; its endpoint. A process, since Delta holds Python's lock while it waits."""
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            wait_until(lambda: server.poll() is not None or is_listening(port), what="moto")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.kill()
 
 
 def environment_of(endpoint: str) -> dict[str, str]:

@@ -7,14 +7,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import polars
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyarrow import fs
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.utils.config import Config
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 TABLE = "nsq.messages"
 # Through Arrow: the extensions of DuckDB for these tables come from the network. A process, since duckdb complains at its end.
@@ -65,6 +66,8 @@ class Table:
         return self.catalog.load_table(TABLE).scan().to_arrow()
 
     def by_polars(self) -> list[bytes]:
+        import polars
+
         table = self.catalog.load_table(TABLE) if self.flag != "delta" else None
         frame = polars.scan_iceberg(table) if table else polars.scan_delta(self.root)
         return sorted(
@@ -83,6 +86,9 @@ class Table:
 
 def make_table(directory: Path, flag: str, root: str, environment: pytest.MonkeyPatch) -> Table:
     """In a directory, or in a store of `environment_of`; the catalog is a file of SQLite. Processes started later use it too."""
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.utils.config import Config
+
     warehouse = root if "://" in root else f"file://{root}"
     settings = {
         "type": "sql",

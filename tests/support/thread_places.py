@@ -92,12 +92,8 @@ def _called(call: ast.Call) -> str | None:
     return None
 
 
-def places_in(module: str, source: str) -> Iterator[Place]:
-    """Yield the places of a module, in any order."""
-    yield from _places(module, ast.parse(source), "")
-
-
-def _places(module: str, node: ast.AST, function: str) -> Iterator[Place]:
+def places_in(module: str, node: ast.AST, function: str = "") -> Iterator[Place]:
+    """Yield the places of a module, whose tree is `node`, or of a part of it, which stands in a function."""
     for child in ast.iter_child_nodes(node):
         inside = function
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -118,7 +114,7 @@ def _places(module: str, node: ast.AST, function: str) -> Iterator[Place]:
             and "hub" in ast.unparse(child.value)
         ):
             yield Place(module, function or "<module>", ast.unparse(child))
-        yield from _places(module, child, inside)
+        yield from places_in(module, child, inside)
 
 
 # ---- classes, and what their methods do
@@ -207,8 +203,8 @@ def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-def classes_in(source: str) -> dict[str, ClassNode]:
-    return {node.name: ClassNode(node) for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+def classes_in(tree: ast.Module) -> dict[str, ClassNode]:
+    return {node.name: ClassNode(node) for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def fields_of(function: ast.AST) -> set[str]:

@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from tests.support import forked
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.wire import mpub_body
 
@@ -28,51 +31,83 @@ ENVIRONMENT = {
 
 
 class ToolProcess:
-    """Runs from `with` to its end; killed there if it still runs."""
+    """Runs from `with` to its end; killed there if it still runs. It is forked from a process that has imported it."""
 
     def __init__(
         self,
         module: str,
         *flags: str,
         log_path: Path,
-        stdin: int | IO[bytes] | None = None,
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
         stdout: int | IO[bytes] = subprocess.PIPE,
         directory: Path = REPOSITORY,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """`module` is that of the tool, nsq_apps, and the first flag that of the tool; `stdin` and `stdout` are as for Popen.
 
-        directory  where it runs
+        directory    where it runs
+        environment  that of the tests if None, with what a test has set since
         """
         self._log_path = log_path
         self._streams = stdin, stdout
+        self._pipes: dict[int, IO[bytes]] = {}
         self._directory = directory
+        self._environment = environment
         self._command = [sys.executable, "-m", module, *flags]
 
     def __enter__(self) -> Self:
-        with self._log_path.open("wb") as log:
-            stdin, stdout = self._streams
-            self._process = subprocess.Popen(
+        environment = self._environment or {**os.environ, "PYTHONPATH": ENVIRONMENT["PYTHONPATH"]}
+        with ExitStack() as theirs:
+            streams = [theirs.enter_context(self._opened(number)) for number in range(2)]
+            streams.append(theirs.enter_context(self._log_path.open("wb")))
+            descriptors = [stream.fileno() for stream in streams]
+            self._process = forked.start(
+                self._command, self._directory, descriptors, environment
+            ) or subprocess.Popen(
                 self._command,
                 cwd=self._directory,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": ENVIRONMENT["PYTHONPATH"]},  # with what a test has set since
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+                env=environment,
             )
         return self
+
+    def _opened(self, number: int) -> AbstractContextManager[IO[bytes]]:
+        """Return what the tool gets as standard input, 0, or output, 1; of a pipe, the other end stays here."""
+        stream = self._streams[number]
+        if not isinstance(stream, int):
+            return nullcontext(stream)
+        if stream == subprocess.DEVNULL:
+            return open(os.devnull, "r+b")
+        assert stream == subprocess.PIPE
+        reader, writer = os.pipe()
+        ends = [os.fdopen(reader, "rb"), os.fdopen(writer, "wb")]
+        self._pipes[number] = ends.pop(1 - number)
+        return ends[0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.communicate()
+        if self.is_running:
+            self.kill()
+        for pipe in self._pipes.values():
+            with suppress(BrokenPipeError):
+                pipe.close()
         if error is not None:
             print(self.log_text())  # pytest shows it with the failure
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.wait()
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._process.send_signal(number)
@@ -89,17 +124,16 @@ class ToolProcess:
     @property
     def stdin(self) -> IO[bytes]:
         """Where it reads from, if that is a pipe."""
-        return self._process.stdin
+        return self._pipes[0]
 
     def end_input(self) -> None:
         """It has read all that there will be."""
         self.stdin.close()
-        self._process.stdin = None
 
     @property
     def stdout(self) -> IO[bytes]:
         """What it writes, if that is a pipe."""
-        return self._process.stdout
+        return self._pipes[1]
 
     def output(self) -> bytes:
         """What it has written to standard output; only when it has ended."""
@@ -112,10 +146,27 @@ class ToolProcess:
         wait_until(lambda: text in self.log_text(), what=f"{text!r} in the log")
 
 
-def run_tool(module: str, *flags: str, **settings: Any) -> subprocess.CompletedProcess[Any]:
+def run_tool(
+    module: str,
+    *flags: str,
+    input: Any = "",
+    text: bool = True,
+    env: Mapping[str, str] = os.environ,
+    directory: Path = REPOSITORY,
+    timeout_s: float = 60,
+) -> subprocess.CompletedProcess[Any]:
     """Run one that ends by itself; the settings are those of `subprocess.run`."""
-    defaults = {"cwd": REPOSITORY, "capture_output": True, "text": True, "timeout": 60}
-    return subprocess.run([sys.executable, "-m", module, *flags], **{**defaults, **settings})
+    command = [sys.executable, "-m", module, *flags]
+    given = input.encode() if isinstance(input, str) else input
+    if forked.can_start(command):
+        done = forked.run(command, directory, env, given or b"", timeout_s)
+    else:
+        done = subprocess.run(
+            command, cwd=directory, input=given, capture_output=True, env=env, timeout=timeout_s
+        )
+    if text:
+        done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+    return done
 
 
 def publish(nsqd: NsqdProcess, topic: str, *bodies: bytes) -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.support.nsqd_process import STOP_DEADLINE_S, NsqdProcess, wait_until
+from tests.support.tool_process import run_tool
 
 _RUNS = re.compile(r"^\[nsq_worker (\d+)\] .* runs as pid (\d+)$", re.MULTILINE)
 _LISTENS = re.compile(r"HTTP: listening on (\S+)")
@@ -69,14 +70,14 @@ class Worker:
     # ---- a run until its end
 
     def run(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-m", "nsq_apps.nsq_worker", *words]
-        return subprocess.run(
-            command,
-            cwd=self.folder,
+        return run_tool(
+            "nsq_apps.nsq_worker",
+            *words,
+            directory=self.folder,
             env=self.environment,
             input=stdin,
-            capture_output=True,
-            timeout=STOP_DEADLINE_S,
+            text=False,
+            timeout_s=STOP_DEADLINE_S,
         )
 
     # ---- the life of one that goes on

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.ours, pytest.mark.crash]
 LONG = pytest.param(40, 1, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("kills", "acks"), [(5, 1), LONG])
+@pytest.mark.parametrize(("kills", "acks"), [(3, 1), LONG])
 def test_what_the_store_has_acknowledged_outlives_the_machine(tmp_path, monkeypatch, kills, acks):
     with moto(tmp_path) as server:
         bucket = server.make_bucket()

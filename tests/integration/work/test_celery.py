@@ -20,6 +20,7 @@ from kombu import Exchange, Queue
 import nsqd_py
 import nsqd_py.celery
 from nsqd_py.testing.embedded import Nsqd
+from tests.support.module_servers import module_embedded
 from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
@@ -28,10 +29,7 @@ APP = "tests.support.celery_app"
 MSG_TIMEOUT_S = 3
 
 
-@pytest.fixture(scope="module")
-def nsqd() -> Iterator[Nsqd]:
-    with nsqd_py.embedded() as nsqd:
-        yield nsqd
+nsqd = module_embedded()
 
 
 class Program:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import nsqd_py
 from nsqd_py.testing.embedded import Nsqd
 from tests.support.django_project import DjangoProject
+from tests.support.module_servers import delete_topics, module_embedded
 from tests.support.nsqd_process import wait_until
 
 pytest.importorskip("django")
@@ -36,10 +36,7 @@ def show(task, id):
 """
 
 
-@pytest.fixture(scope="module")
-def nsqd() -> Iterator[Nsqd]:
-    with nsqd_py.embedded("--msg-timeout=2s") as nsqd:
-        yield nsqd
+nsqd = module_embedded("--msg-timeout=2s")
 
 
 @pytest.fixture
@@ -47,8 +44,7 @@ def project(nsqd, tmp_path) -> Iterator[DjangoProject]:
     project = DjangoProject(tmp_path / "project", nsqd.tcp_address)
     yield project
     project.close()
-    for topic in nsqd.stats()["topics"] or ():
-        nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+    delete_topics(nsqd)
 
 
 @pytest.fixture(params=[DATABASE, "cache"])
@@ -141,7 +137,7 @@ def test_a_killed_worker_counts_as_an_attempt(stored):
 def test_a_successful_task_does_not_run_again(nsqd, stored):
     """Its worker was killed after the result was stored, and before the message was finished."""
     result_id = enqueue(stored, "bill.enqueue(7)")
-    stored.worker().log.touch()
+    stored.worker()
     wait_for_status(stored, "bill", result_id, "SUCCESSFUL")
     body = f'{{"id": "{result_id}", "task": "shop.tasks.bill", "args": [7], "kwargs": {{}}}}'
     nsqd.publish("django-default", body)
@@ -204,8 +200,8 @@ def test_an_id_that_is_no_uuid_is_a_dead_letter_at_once(nsqd, project):
     nsqd.publish("django-default", b'{"id": "notuuid", "task": "shop.tasks.bill", "args": [1], "kwargs": {}}')
     worker = project.worker()
     wait_until(lambda: dead_letters(nsqd) == 1, what="the dead letter")
-    worker.stop()
-    assert worker.log.read_text().count("the id of a task is a UUID, not 'notuuid'") == 1
+    assert worker.stop() == 0
+    assert worker.log_text().count("the id of a task is a UUID, not 'notuuid'") == 1
 
 
 def test_without_a_place_results_are_not_stored(project):
@@ -302,7 +298,7 @@ def test_a_task_waits_for_a_store_that_is_away(nsqd, project, away):
     result_id = enqueue(project, "bill.enqueue(7)")
     away.touch()
     worker = project.worker()
-    wait_until(lambda: "waits 5 s for the store of results" in worker.log.read_text(), what="the warning")
+    wait_until(lambda: "waits 5 s for the store of results" in worker.log_text(), what="the warning")
     away.unlink()
     wait_for_status(project, "bill", result_id, "SUCCESSFUL")
     assert project.effects() == ["bill 7 0"]
@@ -328,7 +324,7 @@ def test_a_result_that_cannot_be_saved_is_saved_later(nsqd, project, away):
     project.wait_for_effects(["slow begins 1"])
     away.touch()
     project.open("gate")
-    wait_until(lambda: "saved again in" in worker.log.read_text(), what="the warning")
+    wait_until(lambda: "saved again in" in worker.log_text(), what="the warning")
     away.unlink()
     wait_for_status(project, "slow", result_id, "SUCCESSFUL")
     wait_until(lambda: is_done(nsqd), what="the finished message")
@@ -378,7 +374,7 @@ task_finished.connect(receiver)
     project.migrate()
     project.run("tasks.bill.enqueue(7)")
     worker = project.worker()
-    wait_until(lambda: "of the receiver" in worker.log.read_text(), what="the line of the log")
+    wait_until(lambda: "of the receiver" in worker.log_text(), what="the line of the log")
     wait_until(lambda: is_done(nsqd), what="the finished message")
     assert project.effects() == ["bill 7 0"]
     assert dead_letters(nsqd) == 0
@@ -401,7 +397,7 @@ task_started.connect(receiver)
     worker = project.worker()
     wait_until(lambda: project.effects() == ["bill 7 0"], what="the second attempt")
     wait_until(lambda: is_done(nsqd), what="the finished message")
-    assert "attempt 1: ValueError: of the receiver" in worker.log.read_text()
+    assert "attempt 1: ValueError: of the receiver" in worker.log_text()
     assert dead_letters(nsqd) == 0
 
 

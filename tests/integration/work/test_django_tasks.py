@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-import nsqd_py
 from nsqd_py.testing.embedded import Nsqd
 from tests.support.django_project import DjangoProject
+from tests.support.module_servers import delete_topics, module_embedded
 from tests.support.nsqd_process import wait_until
 
 pytest.importorskip("django")
@@ -21,11 +21,8 @@ TOPIC, CHANNEL = "django-default", "workers"
 QUICK_RETRY = {"attempts": 3, "first_s": 0.05, "factor": 1}
 
 
-@pytest.fixture(scope="module")
-def nsqd() -> Iterator[Nsqd]:
-    """An nsqd that delivers messages again soon after their worker was killed."""
-    with nsqd_py.embedded("--msg-timeout=2s") as nsqd:
-        yield nsqd
+# It delivers messages again soon after their worker was killed.
+nsqd = module_embedded("--msg-timeout=2s")
 
 
 @pytest.fixture
@@ -34,8 +31,7 @@ def project(nsqd, tmp_path) -> Iterator[DjangoProject]:
     project.migrate()
     yield project
     project.close()
-    for topic in nsqd.stats()["topics"] or ():
-        nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+    delete_topics(nsqd)
 
 
 def published(nsqd: Nsqd, topic: str = TOPIC) -> int:
@@ -63,7 +59,7 @@ answer = {"id": result.id, "status": str(result.status), "at": result.enqueued_a
     worker = project.worker()
     project.wait_for_effects(["bill 7 0"])
     wait_until(lambda: is_done(nsqd), what="the finished message")
-    worker.stop()
+    assert worker.stop() == 0
     assert project.effects() == ["bill 7 0"]
 
 
@@ -171,7 +167,7 @@ answer = (timezone.now() - due).total_seconds()
 """)
     assert 0 <= late_s < 1.5
     assert project.effects() == ["bill 2 0", "bill 1 0"]
-    worker.stop()
+    assert worker.stop() == 0
 
 
 def test_a_delay_longer_than_nsqd_defers_is_chained(nsqd, project):
@@ -245,7 +241,7 @@ def test_queues_are_topics(nsqd, project):
     assert published(nsqd, "django-mails") == published(nsqd, "django-default") == 1
     worker = project.worker("--queues=mails")
     project.wait_for_effects(["bill 1 0"])
-    worker.stop()
+    assert worker.stop() == 0
     project.worker()
     project.wait_for_effects(["bill 1 0", "bill 2 0"])
 
@@ -318,14 +314,14 @@ def test_a_body_that_is_no_task_is_a_dead_letter_at_once(nsqd, project, body, re
     nsqd.publish(TOPIC, body)
     worker = project.worker()
     wait_until(lambda: dead_letters(nsqd) == 1, what="the dead letter")
-    worker.stop()
-    assert worker.log.read_text().count(reason) == 1
+    assert worker.stop() == 0
+    assert worker.log_text().count(reason) == 1
 
 
 def test_a_task_that_a_worker_does_not_have_waits_for_another_one(nsqd, project):
     nsqd.publish(TOPIC, b'{"id": "x", "task": "shop.tasks.lost", "args": [], "kwargs": {}}')
     worker = project.worker()
-    wait_until(lambda: "for a worker that has its task" in worker.log.read_text(), what="the warning")
+    wait_until(lambda: "for a worker that has its task" in worker.log_text(), what="the warning")
     wait_until(
         lambda: nsqd.stats(TOPIC)["topics"][0]["channels"][0]["deferred_count"] == 1, what="the requeue"
     )
@@ -403,7 +399,7 @@ def test_several_processes(nsqd, prepared):
     prepared.open("gate")
     prepared.wait_for_effects([*["slow begins 1"] * 2, "slow begins 2", "slow ends 1", "slow ends 2"])
     wait_until(lambda: is_done(nsqd), what="the finished messages")
-    worker.stop()
+    assert worker.stop() == 0
 
 
 # ---- the command

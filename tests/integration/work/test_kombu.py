@@ -21,6 +21,7 @@ import nsqd_py
 import nsqd_py.celery as transport
 from nsqd_py.client.errors import NoNsqd
 from nsqd_py.testing.embedded import EmbeddedCluster, Nsqd
+from tests.support.module_servers import module_embedded
 from tests.support.nsqd_process import wait_until
 
 pytestmark = pytest.mark.ours
@@ -29,10 +30,7 @@ DEADLINE_S = 40.0
 EMPTY_S = 0.3  # within which no message comes that must not come
 
 
-@pytest.fixture(scope="module")
-def nsqd() -> Iterator[Nsqd]:
-    with nsqd_py.embedded() as nsqd:
-        yield nsqd
+nsqd = module_embedded()
 
 
 Connect = Callable[..., Any]

@@ -55,10 +55,6 @@ def take(order: dict) -> None:
     """Handle a message."""
 
 
-def address_of(nsqd: NsqdProcess) -> str:
-    return f"127.0.0.1:{nsqd.tcp_port}"
-
-
 def test_a_permission_that_lacks_ends_the_worker_with_one_line(
     worker: Worker, nsqd: NsqdProcess, server: AuthServer
 ) -> None:
@@ -69,7 +65,7 @@ def test_a_permission_that_lacks_ends_the_worker_with_one_line(
     refused = [line for line in worker.log().splitlines() if "refused for good" in line]
     assert len(refused) == 1
     assert refused[0].endswith(
-        f"shop.bill of orders/billing is refused for good: {address_of(nsqd)}: E_UNAUTHORIZED AUTH failed for SUB on "
+        f"shop.bill of orders/billing is refused for good: {nsqd.tcp_address}: E_UNAUTHORIZED AUTH failed for SUB on "
         '"orders" "billing": let the auth server permit this to the auth_secret of the app, or give another auth_secret'
     )
     assert "Traceback" not in worker.log()
@@ -82,7 +78,7 @@ def test_an_auth_server_that_refuses_or_is_away_is_waited_for(
     server.refuse(403)
     worker.write(SECRET_APP)
     worker.start(HEALTH)
-    says = f"shop.bill of orders/billing is refused: {address_of(nsqd)}: nsqd refused the handshake: E_AUTH_FAILED AUTH failed\n"
+    says = f"shop.bill of orders/billing is refused: {nsqd.tcp_address}: nsqd refused the handshake: E_AUTH_FAILED AUTH failed\n"
 
     def is_refused() -> bool:
         status, body = worker.get("/readyz")
@@ -101,7 +97,7 @@ def test_an_auth_server_that_refuses_or_is_away_is_waited_for(
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 def test_run_raises_why_it_was_refused(nsqd: NsqdProcess, is_async: bool) -> None:
-    app = App(nsqd_tcp_addresses=address_of(nsqd))
+    app = App(nsqd_tcp_addresses=nsqd.tcp_address)
 
     def bill(order: dict) -> None: ...
 
@@ -114,7 +110,7 @@ def test_run_raises_why_it_was_refused(nsqd: NsqdProcess, is_async: bool) -> Non
 
 def test_run_says_that_nsqd_takes_tls_only(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
-    app = App(nsqd_tcp_addresses=address_of(nsqd))
+    app = App(nsqd_tcp_addresses=nsqd.tcp_address)
     app.handler("orders", channel="billing")(take)
     with pytest.raises(
         ConsumerRefused, match=r"orders/billing is .*TLS required\): give tls_v1=True in the options"
@@ -124,7 +120,7 @@ def test_run_says_that_nsqd_takes_tls_only(make_nsqd: MakeNsqd, certificates: Ce
 
 def test_schedules_that_are_refused_end_the_app(nsqd: NsqdProcess, server: AuthServer) -> None:
     server.grant(("work.due", (".*",), ("publish", "subscribe")), ("work.later", (".*",), ("subscribe",)))
-    app = App(nsqd_tcp_addresses=address_of(nsqd), options=ClientOptions.of(auth_secret="sesame"))
+    app = App(nsqd_tcp_addresses=nsqd.tcp_address, options=ClientOptions.of(auth_secret="sesame"))
 
     @app.every(hours=1)
     def clean() -> None: ...
@@ -141,7 +137,7 @@ def test_one_nsqd_that_takes_the_consumer_is_enough(
     server.grant(ONLY_MAILS)
     other = make_nsqd()
     options = ClientOptions.of(auth_secret="sesame")
-    app = App(nsqd_tcp_addresses=[address_of(nsqd), address_of(other)], options=options)
+    app = App(nsqd_tcp_addresses=[nsqd.tcp_address, other.tcp_address], options=options)
     app.handler("orders")(take)
     with app.start() as running:
         wait_until(lambda: running.stats()[0].connections == 1, what="a connection")

@@ -68,10 +68,6 @@ class Jobs:
         return self.dues(name)[before:]
 
 
-def address_of(nsqd: NsqdProcess) -> str:
-    return f"127.0.0.1:{nsqd.tcp_port}"
-
-
 @pytest.fixture
 def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
     return make_nsqd("--msg-timeout=2s")
@@ -79,7 +75,7 @@ def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
 
 @pytest.fixture
 def start_worker(nsqd: NsqdProcess, tmp_path: Path) -> Iterator[StartWorker]:
-    command = [sys.executable, "-m", "tests.support.scheduled_work", address_of(nsqd)]
+    command = [sys.executable, "-m", "tests.support.scheduled_work", nsqd.tcp_address]
     with ExitStack() as stack:
         started: list[subprocess.Popen[bytes]] = []
 
@@ -99,7 +95,7 @@ def assert_consecutive(dues: list[int], step_s: int) -> None:
 
 
 def test_two_processes_run_each_occurrence_once(nsqd: NsqdProcess, start_worker: StartWorker) -> None:
-    with Jobs(address_of(nsqd)) as jobs:
+    with Jobs(nsqd.tcp_address) as jobs:
         workers = [start_worker(), start_worker()]
         jobs.wait_for("ones", 4)  # both have begun
         ones = jobs.wait_for("ones", 6)
@@ -115,7 +111,7 @@ def test_two_processes_run_each_occurrence_once(nsqd: NsqdProcess, start_worker:
 
 
 def test_after_kill_9_of_one_process_another_goes_on(nsqd: NsqdProcess, start_worker: StartWorker) -> None:
-    with Jobs(address_of(nsqd)) as jobs:
+    with Jobs(nsqd.tcp_address) as jobs:
         first = start_worker()
         jobs.wait_for("ones", 2)
         start_worker()
@@ -132,7 +128,7 @@ def test_after_kill_9_of_one_process_another_goes_on(nsqd: NsqdProcess, start_wo
 def test_a_process_that_was_suspended_goes_on_and_repeats_nothing(
     nsqd: NsqdProcess, start_worker: StartWorker
 ) -> None:
-    with Jobs(address_of(nsqd)) as jobs:
+    with Jobs(nsqd.tcp_address) as jobs:
         worker = start_worker()
         jobs.wait_for("ones", 2)
         worker.send_signal(signal.SIGSTOP)
@@ -146,7 +142,7 @@ def test_a_process_that_was_suspended_goes_on_and_repeats_nothing(
 
 def make_app(*nsqds: NsqdProcess, seconds: int, **settings: object) -> tuple[App, list[float]]:
     app = App(
-        "clock", nsqd_tcp_addresses=[address_of(nsqd) for nsqd in nsqds], longest_defer_s=900, **settings
+        "clock", nsqd_tcp_addresses=[nsqd.tcp_address for nsqd in nsqds], longest_defer_s=900, **settings
     )
     called: list[float] = []
 
@@ -161,7 +157,7 @@ def test_an_occurrence_for_which_nobody_was_there_runs_once_late_and_says_so(
     nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(scheduler, "_LATE_S", 0.5)
-    with Jobs(address_of(nsqd)) as jobs:
+    with Jobs(nsqd.tcp_address) as jobs:
         app, _ = make_app(nsqd, seconds=10)
         with app.start():
             jobs.wait_for("note", 1)
@@ -183,7 +179,7 @@ def test_an_occurrence_for_which_nobody_was_there_runs_once_late_and_says_so(
 def test_tokens_of_a_deleted_topic_are_published_again(
     nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Jobs(address_of(nsqd)) as jobs:
+    with Jobs(nsqd.tcp_address) as jobs:
         app, _ = make_app(nsqd, seconds=2)
         with app.start():
             jobs.wait_for("note", 2)
@@ -198,7 +194,7 @@ def test_tokens_of_an_emptied_topic_are_published_again(
 ) -> None:
     monkeypatch.setattr(tokens, "OVERDUE_S", 4.0)
     monkeypatch.setattr(scheduler, "_MISSING_INTERVAL_S", 0.5)
-    with Jobs(address_of(nsqd)) as jobs:
+    with Jobs(nsqd.tcp_address) as jobs:
         app, _ = make_app(nsqd, seconds=10)
         with app.start():
             (ran_s,) = jobs.wait_for("note", 1)
@@ -216,7 +212,7 @@ def test_with_two_nsqds_one_may_go_and_come_back(
     monkeypatch.setattr(scheduler, "_LOOK_S", 0.5)
     ports = free_ports(4)
     nsqds = [make_nsqd(ports=(ports[0], ports[1])), make_nsqd(ports=(ports[2], ports[3]))]
-    with Jobs(*map(address_of, nsqds)) as jobs:
+    with Jobs(*(nsqd.tcp_address for nsqd in nsqds)) as jobs:
         app, _ = make_app(*nsqds, seconds=1)
         with app.start() as running:
             jobs.wait_for("note", 3)
@@ -241,7 +237,7 @@ def test_schedules_find_their_nsqds_by_nsqlookupd(
     def note() -> None:
         """Do nothing: the test looks at the jobs."""
 
-    with Jobs(address_of(nsqd)) as jobs, app.start():
+    with Jobs(nsqd.tcp_address) as jobs, app.start():
         assert_consecutive(jobs.wait_for("note", 4)[1:], 1)
     app.close()
 

@@ -8,18 +8,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import nsqd_py
 from nsqd_py.testing.embedded import Nsqd
 from tests.support.aio_client import run_in_new_loop
+from tests.support.module_servers import delete_topics, module_embedded
 from tests.support.nsqd_process import wait_until
 
-pytest.importorskip("taskiq")
-pytestmark = pytest.mark.ours
+# To import it takes 0.5 CPU seconds, of each worker of pytest.
+NEEDS_TASKIQ = pytest.mark.skipif(find_spec("taskiq") is None, reason="needs taskiq")
+pytestmark = [pytest.mark.ours, NEEDS_TASKIQ]
 
 DEADLINE_S = 60.0
 TOPIC, CHANNEL = "taskiq", "workers"
@@ -141,10 +143,7 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture(scope="module")
-def nsqd() -> Iterator[Nsqd]:
-    with nsqd_py.embedded("--msg-timeout=2s") as nsqd:
-        yield nsqd
+nsqd = module_embedded("--msg-timeout=2s")
 
 
 @pytest.fixture
@@ -152,8 +151,7 @@ def project(nsqd, tmp_path) -> Iterator[Project]:
     project = Project(tmp_path, nsqd)
     yield project
     project.close()
-    for topic in nsqd.stats()["topics"] or ():
-        nsqd.post(f"/topic/delete?topic={topic['topic_name']}")
+    delete_topics(nsqd)
 
 
 def channel(nsqd: Nsqd) -> dict[str, Any]:

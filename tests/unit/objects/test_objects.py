@@ -16,7 +16,6 @@ from nsqd_py.objects.calls import Changed, Exists, Listed, Missing, Objects, Sto
 from nsqd_py.objects.opening import open_objects, parse_store_url
 from tests.support.azurite import COMMAND, ENVIRONMENT, Azurite, azurite
 from tests.support.bucket_faults import FaultProxy, refused
-from tests.support.buckets import moto
 from tests.support.gcs import CloudStorage, cloud_storage
 from tests.support.gcs import environment_of as environment_of_google
 from tests.support.s3 import environment_of, make_bucket
@@ -29,12 +28,6 @@ KINDS = (
     pytest.param("az", marks=pytest.mark.skipif(COMMAND is None, reason="no azurite")),
 )
 BIG = 11 * 1024 * 1024  # more than two parts
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with moto(tmp_path_factory.mktemp("moto")) as server:
-        yield server.endpoint
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ pytest.importorskip("pyspark")
 
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import fs
-from pyiceberg.table import StaticTable
 
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
@@ -27,19 +26,13 @@ from nsq_tools.cat.files import NoMessages, files_of
 from nsq_tools.to_file.destinations import check_table, commit
 from nsq_tools.to_file.formats import parquet_schema
 from nsq_tools.to_file.output import ManifestEntry
-from tests.support.s3 import environment_of, make_bucket, written_store
+from tests.support.s3 import environment_of, make_bucket
 from tests.support.tables import TABLE, Table, make_table
 
 pytestmark = pytest.mark.ours
 
 KINDS = ["delta", f"iceberg:{TABLE}"]
 MakeTable = Callable[..., Table]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with written_store() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture
@@ -312,6 +305,8 @@ def test_deletes_of_iceberg_in_files_of_their_own(
     archive: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = archive(KINDS[1])
+    from pyiceberg.table import StaticTable
+
     real = StaticTable.scan
 
     def scan(self: StaticTable) -> Any:

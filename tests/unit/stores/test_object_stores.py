@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from nsqd_py.stores.object_stores import (
     open_store,
     s3_arguments,
 )
-from tests.support.s3 import make_bucket, written_store
+from tests.support.s3 import make_bucket
 
 ABFSS = "abfss://events@company.dfs.core.windows.net"
 
@@ -41,12 +40,6 @@ def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in ("ACCESS_KEY_ID", "key"), ("SECRET_ACCESS_KEY", "secret"), ("ENDPOINT_URL", endpoint):
         monkeypatch.setenv(f"AWS_{name}", value)
     return make_bucket(endpoint)
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with written_store() as endpoint:
-        yield endpoint
 
 
 # ---- S3

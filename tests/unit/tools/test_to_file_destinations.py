@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,18 +16,12 @@ from nsq_tools.to_file.destinations import check_table, commit, upload
 from nsq_tools.to_file.finishing import FinishedFile, repair
 from nsq_tools.to_file.formats import parquet_schema
 from nsq_tools.to_file.output import Claim, ManifestEntry, left_behind
-from tests.support.s3 import environment_of, make_bucket, written_store
+from tests.support.s3 import environment_of, make_bucket
 from tests.support.tables import TABLE, Table, make_table
 from tests.unit.to_file_fakes import FakeBatch
 from tests.unit.tools.test_to_file_archive import ArchiveHarness
 
 pytestmark = pytest.mark.ours
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with written_store() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture(params=["delta", f"iceberg:{TABLE}", "delta in a store"])
