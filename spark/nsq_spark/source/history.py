@@ -27,7 +27,7 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.chunk import Chunk
-from nsq_spark.archive.listing import entries, survey
+from nsq_spark.archive.listing import base_of, entries, survey
 from nsq_spark.archive.read import read
 from nsq_spark.archive.sidecars import Manifests, NsqdPart
 from nsq_spark.archive.splits import (
@@ -49,10 +49,14 @@ from nsq_spark.source.nsqds import END_OF_IDS, Retained
 from nsq_spark.source.options import ReadOptions, split_bytes
 from nsq_spark.source.store_history import IDS_DO_NOT_RISE, ArchivedStores
 from nsqd_py.runtime.private_files import open_file
+from nsqd_py.stores.directories import MANIFESTS
 
 _REPORT_EVERY_S = 10.0
 # Files that a table has rewritten stay for an hour or longer, until VACUUM.
 _LISTED_FOR_S = 600.0
+# A stream asks all the time. It looks at the manifests once a second, and lists files for a twentieth of its time at most.
+_LOOK_EVERY_S = 1.0
+_LISTING_SHARE = 20
 # A task that removes repeated messages reads files that reach into its ids from both sides, so it has more bytes than others.
 _SPLITS_OF_WINDOW = 2
 _NO_IDS: Numbers = np.zeros(0, np.int64)
@@ -91,7 +95,7 @@ class Stretch(NamedTuple):
 
     messages   their number; a message that is there twice may count twice, unless `is_exact`
     first_seq  number of messages in the log before the first one, and the epoch of the log; None if not known
-    files      their numbers
+    files      that have them
     """
 
     first_id: int
@@ -100,7 +104,7 @@ class Stretch(NamedTuple):
     is_exact: bool
     epoch: int | None
     first_seq: int | None
-    files: frozenset[int]
+    files: frozenset[FileInfo]
 
     @property
     def beginning(self) -> Position:
@@ -169,11 +173,13 @@ class HistoryPartition(ArchivePartition):
 
 
 class History:
-    """The contents of an archive, by log. It is listed when that is needed, once in some minutes, or after `forget`.
+    """The contents of an archive, by log. It is listed when that is needed; again after `forget`, or after `refresh` if there
+    is something new.
 
     owners_of      returns the logs of topics and nsqds of the archive, by the last messages of each in each epoch
     remembered_at  where it is retained what files have that no manifest describes; "" for nowhere
     waits          True if the archive need not be there yet
+    clock          seconds that have passed
 
     Its methods raise ArchiveError.
     """
@@ -191,18 +197,30 @@ class History:
         self._known = _KnownFiles(options, remembered_at)
         self._waits = waits
         self._is_awaited = False
+        self.clock = time.monotonic
         self._listed_s = 0.0
-        self._files: list[ArchivedFile] = []
+        self._look_at_s = 0.0
+        self._files: dict[FileInfo, ArchivedFile] = {}
         self._owners: Mapping[Source, LogKey] = {}
         self._stretches: dict[LogKey, list[Stretch]] | None = None
         self._known_ends: dict[LogKey, dict[int, Position]] = {}
         self._unknown: set[LogKey] = set()  # logs of which the archive may lack messages
         self._last_ids: dict[LogKey, tuple[Stretch, Numbers]] = {}
+        self._repeated_ids: dict[tuple[LogKey, FileInfo], Numbers] = {}  # of files whose ids overlap
         self._distinct: dict[tuple[LogKey, Stretch], int] = {}
 
     def forget(self) -> None:
         """List new files when they are needed again."""
         self._stretches = None
+
+    def refresh(self) -> None:
+        """List new files when they are needed again, if nsq-to-file has finished one since then, or if that was long ago."""
+        now_s = self.clock()
+        if self._stretches is None or now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + _LOOK_EVERY_S
+        if now_s >= self._listed_s + _LISTED_FOR_S or self._known.have_changed():
+            self.forget()
 
     def is_awaited(self) -> bool:
         """True if the archive is not there yet."""
@@ -211,10 +229,11 @@ class History:
 
     def logs(self) -> Mapping[LogKey, list[Stretch]]:
         """Return the stretches of each log that the archive has messages of, in order."""
-        if self._stretches is not None and time.monotonic() < self._listed_s + _LISTED_FOR_S:
+        if self._stretches is not None:
             return self._stretches
+        began_s = self.clock()
         try:
-            self._files = [file for file in self._known.files() if file.parts]
+            self._files = {file.info: file for file in self._known.files() if file.parts}
         except NotThere as error:
             if not self._waits:
                 raise
@@ -223,20 +242,31 @@ class History:
             self._is_awaited = True
             return {}
         self._is_awaited = False
-        self._listed_s = time.monotonic()
-        parts = [named for file in self._files for named in file.parts]
+        self._listed_s = self.clock()
+        self._look_at_s = self._listed_s + max(_LOOK_EVERY_S, _LISTING_SHARE * (self._listed_s - began_s))
+        parts = [named for file in self._files.values() for named in file.parts]
         parts.sort(key=lambda named: named[1].last_id)
         newest = {(name, part.epoch): (name, part) for name, part in parts}
-        self._owners = self._owners_of(list(newest.values()))
+        owners = self._owners_of(list(newest.values()))
         found: dict[LogKey, list[Stretch]] = defaultdict(list)
-        for number, file in enumerate(self._files):
+        for file in self._files.values():
             for name, part in file.parts:
-                found[self._owners[name, part.epoch]].append(Stretch(*part[1:-1], frozenset((number,))))
+                found[owners[name, part.epoch]].append(Stretch(*part[1:-1], frozenset((file.info,))))
+        stretches = {log: _merged(some) for log, some in found.items()}
+        is_changed = any(owners.get(source, log) != log for source, log in self._owners.items())
+        self._forget_ids(stretches, is_all=is_changed)
+        self._owners = owners
         self._known_ends = self._ends()
-        self._stretches = {log: _merged(stretches) for log, stretches in found.items()}
-        self._last_ids.clear()  # the numbers of files are other ones
-        self._distinct.clear()
-        return self._stretches
+        self._stretches = stretches
+        return stretches
+
+    def _forget_ids(self, stretches: Mapping[LogKey, list[Stretch]], *, is_all: bool) -> None:
+        """Forget ids of stretches and files that are not there any more, or all: an id may be of another log then."""
+        there = {(log, one) for log, some in stretches.items() for one in some if not is_all}
+        files = {(log, info) for log, one in there if not one.is_exact for info in one.files}
+        self._last_ids = {log: known for log, known in self._last_ids.items() if (log, known[0]) in there}
+        self._repeated_ids = {key: ids for key, ids in self._repeated_ids.items() if key in files}
+        self._distinct = {key: count for key, count in self._distinct.items() if key in there}
 
     def _ends(self) -> dict[LogKey, dict[int, Position]]:
         """Return the last position in each epoch of a log that nsq-to-file knew of, in whatever files the messages are."""
@@ -448,16 +478,21 @@ class History:
         """Return the ids of a stretch in order, each once."""
         known, ids = self._last_ids.get(log, (None, _NO_IDS))
         if known != stretch:
-            found = [self._ids_of_file(log, self._files[number]) for number in sorted(stretch.files)]
-            ids = np.unique(np.concatenate(found))
+            ids_of_file = self._ids_of_file if stretch.is_exact else self._repeated_ids_of_file
+            ids = np.unique(np.concatenate([ids_of_file(log, info) for info in stretch.files]))
             ids = ids[_are_within(ids, stretch.first_id - 1, stretch.last_id)]
             self._last_ids[log] = stretch, ids
         return ids
 
-    def _ids_of_file(self, log: LogKey, file: ArchivedFile) -> Numbers:
-        owners = self._owners_in(file)
+    def _repeated_ids_of_file(self, log: LogKey, info: FileInfo) -> Numbers:
+        if (log, info) not in self._repeated_ids:
+            self._repeated_ids[log, info] = self._ids_of_file(log, info)
+        return self._repeated_ids[log, info]
+
+    def _ids_of_file(self, log: LogKey, info: FileInfo) -> Numbers:
+        owners = self._owners_in(self._files[info])
         found = [_NO_IDS]
-        for name, ids in _ids_in([file.info], self._options, self._options.requested).items():
+        for name, ids in _ids_in([info], self._options, self._options.requested).items():
             found += [ids[owned] for owner, owned in _by_owner(ids, owners.get(name, [])) if owner == log]
         return np.concatenate(found)
 
@@ -485,25 +520,23 @@ class History:
     def partitions(self, requested: Mapping[LogKey, Span], columns: Names) -> list[InputPartition]:
         """Return the partitions that read messages of logs with ids above the first and up to the second."""
         stretches = chain.from_iterable(map(self.stretches, requested))
-        inexact: set[int] = set().union(*(one.files for one in stretches if not one.is_exact))
+        inexact: set[FileInfo] = set().union(*(one.files for one in stretches if not one.is_exact))
         bounds = {log: Bounds(log, *span) for log, span in requested.items()}
         owners = {name: [Owner(log, END_OF_IDS)] for (name, _), log in self._owners.items()}
         of_files: dict[str, Owners] = {}
         single: list[FileInfo] = []
         mixed: list[ArchivedFile] = []
-        for number, file in enumerate(self._files):
+        for info, file in self._files.items():
             if not self._has_some(file, bounds):
                 continue
             of_file = self._owners_in(file)
             if any(owners[name] != found_owners for name, found_owners in of_file.items()):
-                of_files[file.info.path] = of_file
-            if number in inexact:
+                of_files[info.path] = of_file
+            if info in inexact:
                 mixed.append(file)
             else:
-                single.append(file.info)
-        target_bytes = split_bytes(
-            self._options.split_bytes, sum(file.info.size_bytes for file in self._files)
-        )
+                single.append(info)
+        target_bytes = split_bytes(self._options.split_bytes, sum(info.size_bytes for info in self._files))
         groups = pack(plan_splits(single, target_bytes), target_bytes)
         found: list[InputPartition] = [
             HistoryPartition(self._options, columns, group, bounds, owners, of_files) for group in groups
@@ -569,6 +602,7 @@ class _KnownFiles:
         self._options = options
         self._path = Path(remembered_at or os.devnull)
         self._stores = ArchivedStores(options)
+        self._manifests = Manifests(options.storage)
         self._read: dict[str, list[tuple[str, NsqdPart]]] = {}
         self.positions: dict[tuple[str, str, int], NsqdPart] = {}
         with suppress(OSError):
@@ -582,7 +616,7 @@ class _KnownFiles:
         options = self._options
         stored = list(starmap(ArchivedFile, self._stores.files()))
         yield from stored
-        manifests = Manifests(options.storage)
+        manifests = self._manifests = Manifests(options.storage)
         others: list[str] = []
         for entry in entries(self._stores.others, options.storage, options.hints):
             parts = manifests.complete(entry)
@@ -596,6 +630,18 @@ class _KnownFiles:
             self.positions |= {(log.topic, part.nsqd, part.first_id): part for log, part in file.parts}
         if others:
             yield from self._others(others)
+
+    def have_changed(self) -> bool:
+        """True if a manifest is not as long as it was when `files` read it."""
+        storage = self._options.storage
+        bases = (base_of(storage.resolved(path)).rstrip("/") for path in self._stores.others)
+        not_there = dict.fromkeys((f"{base}/{MANIFESTS[-1]}" for base in bases), 0)
+        with suppress(ArchiveError):  # the next listing reports it
+            for path, size_bytes in (not_there | self._manifests.sizes_bytes).items():
+                entry = storage.find(path)
+                if size_bytes != (entry.size_bytes if entry else 0):
+                    return True
+        return False
 
     def _file(self, info: FileInfo, parts: list[tuple[str, NsqdPart]]) -> ArchivedFile:
         has_topic = self._options.requested.has_topic

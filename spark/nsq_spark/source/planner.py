@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.sidecars import NsqdPart
 from nsq_spark.archive.splits import ArchiveError, Names, Span
-from nsq_spark.source.history import History, Source
+from nsq_spark.source.history import History, Source, Stretch
 from nsq_spark.source.live_options import (
     EARLIEST,
     LATEST,
@@ -42,8 +42,8 @@ _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
 _by_id_and_number = attrgetter("last_id", "seq")
 _UNREAD = (
-    "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name: it "
-    "does not read them"
+    "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name; no "
+    "manifest says of which log they are, so it does not read them"
 )
 _BEGINS_LATER = (
     "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
@@ -248,6 +248,8 @@ class Planner:
     def batch(self, before: TopicOffset, there: Answers, target: Positions | None, most: int | None) -> Batch:
         """Return what the next batch reads, `most` messages or all, of each log the archive first."""
         self._know(before.ends)
+        if self.history:
+            self.history.refresh()
         begins = self._begins(before, there)
         lows = {log: low for log, low in {**before.ends, **begins}.items() if log not in self.topics.silent}
         highs = self._archived(lows, there)
@@ -308,10 +310,12 @@ class Planner:
             elif is_cut:
                 report_loss(self.options, log, low, 0, is_another=True)
                 found[log] = replace(low, count=retained.end.count)
-        return self._begins_of_deleted(before, there) | found
+        return self._begins_of_archived(before, there) | found
 
-    def _begins_of_deleted(self, before: TopicOffset, there: Answers) -> Positions:
-        """Return where logs begin that the query has not read, and that only the archive has: nsqds had the topic for a time."""
+    def _begins_of_archived(self, before: TopicOffset, there: Answers) -> Positions:
+        """Return where logs begin that the query has not read, and that only the archive has: nsqds had the topic for a time, or
+        are gone.
+        """
         if self.history is None or self.options.start == LATEST:
             return {}
         try:
@@ -321,14 +325,25 @@ class Planner:
             return {}
         found: Positions = {}
         for log in logs.keys() - before.ends.keys() - there.keys():
-            kept = self._kept(log)
-            if kept and kept.is_empty and self._left(before, log, kept) is None:
+            if self._is_unread(before, log, logs[log]):
                 first = logs[log][0].beginning
                 found[log] = max(first, _at_time(self.options.start, first), key=_by_id)
-            elif log in self._gone and log not in self._unread:
-                _log.warning(_UNREAD, log.topic, log.nsqd)
-                self._unread.add(log)
         return found
+
+    def _is_unread(self, before: TopicOffset, log: LogKey, stretches: list[Stretch]) -> bool:
+        """True if the query has not read a log under any name, and no nsqd has it any more."""
+        kept = self._kept(log)
+        if kept:
+            return kept.is_empty and self._left(before, log, kept) is None
+        if log not in self._gone:
+            return False
+        # A log that the query has read would have the name that it has in the offset, if its epoch is known.
+        if any(one.epoch is not None for one in stretches):
+            return True
+        if log not in self._unread:
+            _log.warning(_UNREAD, log.topic, log.nsqd)
+            self._unread.add(log)
+        return False
 
     def _left(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position | None:
         """Return where the query left a log, under whatever name of its nsqd; None if it has not read it."""
@@ -502,11 +517,22 @@ class Planner:
             elif may_be_gone:
                 self._may_be_gone.add(log)
             found[name, part.epoch] = log or name
-        for name in self._gone & {name for name, epoch in found if epoch is None}:
-            others = {log for (other, _), log in found.items() if other == name} - {name}
-            if len(others) == 1:  # files that no manifest describes have messages of the same nsqd
-                (found[name, None],) = others
+        self._join_logs_of_gone(found)
         return found
+
+    def _join_logs_of_gone(self, found: dict[Source, LogKey]) -> None:
+        """Give all messages of an nsqd that is gone to the log that the query has read of it: messages whose epoch is not known,
+        and those of earlier and later logs of the topic.
+        """
+        for name in self._gone:
+            logs = {epoch: log for (other, epoch), log in found.items() if other == name}
+            others = set(logs.values()) - {name}
+            if len(others) != 1:
+                continue
+            (log,) = others
+            for epoch, owner in logs.items():
+                if owner == name and (epoch is None or log not in self._now):
+                    found[name, epoch] = log
 
     def _log_of_epoch(self, topic: str, epoch: int | None) -> LogKey | None:
         """Return the log that has an epoch, or had it before its topic was deleted, whatever the address of its nsqd was."""
