@@ -7,6 +7,8 @@ archive_table  archives as tables that Spark's own readers read
 batch_reader   plans and reads an archive as one table
 live_options   the options of live topics, and the offsets of a stream
 nsqds          the nsqds of topics, and what each keeps of them
+known_logs     which logs there are under which names, and which are gone
+archived_files which messages the files of an archive have
 history        what an archive has of the logs of nsqds, by ids and without reading files
 store_history  stores of nsqd among the paths of an archive
 store_planner  which messages a stream reads of stores, without nsqd

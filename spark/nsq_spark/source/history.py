@@ -10,48 +10,38 @@ a log in files whose ids overlap; no two stretches overlap.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise, starmap
+from itertools import chain, pairwise
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.chunk import Chunk
-from nsq_spark.archive.listing import base_of, entries, survey
-from nsq_spark.archive.read import read
-from nsq_spark.archive.sidecars import Manifests, NsqdPart
+from nsq_spark.archive.sidecars import NsqdPart
 from nsq_spark.archive.splits import (
     ArchiveError,
-    Damage,
     FileInfo,
     Names,
     NotThere,
     Numbers,
-    Requested,
     Span,
     Split,
     pack,
     plan_splits,
 )
+from nsq_spark.source.archived_files import ArchivedFile, ArchivedFiles, by_nsqd, ids_in
 from nsq_spark.source.batch_reader import ArchivePartition
+from nsq_spark.source.known_logs import Source
 from nsq_spark.source.live_options import LogKey, Position
 from nsq_spark.source.nsqds import END_OF_IDS, Retained
 from nsq_spark.source.options import ReadOptions, split_bytes
-from nsq_spark.source.store_history import IDS_DO_NOT_RISE, ArchivedStores
-from nsqd_py.runtime.private_files import open_file
-from nsqd_py.stores.directories import MANIFESTS
 
-_REPORT_EVERY_S = 10.0
 # Files that a table has rewritten stay for an hour or longer, until VACUUM.
 _LISTED_FOR_S = 600.0
 # A stream asks all the time. It looks at the manifests once a second, and lists files for a twentieth of its time at most.
@@ -66,17 +56,6 @@ _UNKNOWN = (
 )
 
 _log = logging.getLogger("nsqd_py.spark")
-
-
-class ArchivedFile(NamedTuple):
-    """A file, and its messages by topic and nsqd, as the archive names this."""
-
-    info: FileInfo
-    parts: list[tuple[LogKey, NsqdPart]]
-
-
-# A topic and nsqd as the archive names these, and the epoch of the log, if it is known.
-Source: TypeAlias = tuple[LogKey, int | None]
 
 
 class Owner(NamedTuple):
@@ -158,7 +137,7 @@ class HistoryPartition(ArchivePartition):
         def chosen(chunk: Chunk) -> Chunk:
             mask = np.zeros(chunk.count, dtype=bool)
             owners = self.of_files.get(chunk.file, self.owners)
-            for nsqd, rows, ids in _by_nsqd(chunk):
+            for nsqd, rows, ids in by_nsqd(chunk):
                 requested = np.zeros(len(ids), dtype=bool)
                 for log, owned in _by_owner(ids, owners.get(LogKey(chunk.topic, nsqd), [])):
                     if bounds := self.bounds.get(log):
@@ -194,7 +173,7 @@ class History:
     ) -> None:
         self._options = options
         self._owners_of = owners_of
-        self._known = _KnownFiles(options, remembered_at)
+        self._known = ArchivedFiles(options, remembered_at)
         self._waits = waits
         self._is_awaited = False
         self.clock = time.monotonic
@@ -297,9 +276,7 @@ class History:
         """Return about how many messages are between two positions, rather more. No file is read for it."""
         found = 0
         cut, ids = self._last_ids.get(log, (None, _NO_IDS))
-        for one in self.stretches(log):
-            if one.first_id > high.last_id or one.last_id <= low.last_id:
-                continue
+        for one in self._between(log, low, high):
             if one == cut:
                 found += int(np.count_nonzero(_are_within(ids, low.last_id, high.last_id)))
             elif one.first_seq is not None and high.count is not None and one.epoch == high.epoch:
@@ -441,22 +418,20 @@ class History:
 
         ended  how many messages earlier logs had, which were deleted with the topic, by epoch
         """
-        is_another = None not in (before.epoch, after.epoch) and before.epoch != after.epoch
-        if not is_another:
+        if before.epoch is None or after.epoch is None or before.epoch == after.epoch:
             return max(0, after.seq - before.seq - self._archived(log, before, after))
-        assert before.epoch is not None and after.epoch is not None
         left = {epoch: count for epoch, count in ended.items() if before.epoch <= epoch < after.epoch}
-        if before.epoch not in left:
-            return max(0, sum(left.values()) + after.seq - self._archived(log, before, after, before.epoch))
-        left[before.epoch] = max(0, left[before.epoch] - before.seq)
-        return max(0, sum(left.values()) + after.seq - self._archived(log, before, after))
+        unknown = None
+        if before.epoch in left:
+            left[before.epoch] = max(0, left[before.epoch] - before.seq)
+        else:  # so what the archive has of that log does not count
+            unknown = before.epoch
+        return max(0, sum(left.values()) + after.seq - self._archived(log, before, after, unknown))
 
     def _archived(self, log: LogKey, low: Position, high: Position, but_epoch: int | None = None) -> int:
         """Return how many ids there are between two positions, without those of an epoch."""
         found = 0
-        for one in self.stretches(log):
-            if one.first_id > high.last_id or one.last_id <= low.last_id:
-                continue
+        for one in self._between(log, low, high):
             if but_epoch is not None and one.epoch == but_epoch:
                 continue
             if one.first_id > low.last_id and one.last_id <= high.last_id:
@@ -465,6 +440,11 @@ class History:
                 ids = self._ids(log, one)
                 found += int(np.count_nonzero(_are_within(ids, low.last_id, high.last_id)))
         return found
+
+    def _between(self, log: LogKey, low: Position, high: Position) -> list[Stretch]:
+        """Return the stretches that reach between two positions."""
+        stretches = self.stretches(log)
+        return [one for one in stretches if one.first_id <= high.last_id and one.last_id > low.last_id]
 
     def _messages(self, log: LogKey, stretch: Stretch) -> int:
         """Return how many messages a stretch has, without those that are there twice."""
@@ -492,7 +472,7 @@ class History:
     def _ids_of_file(self, log: LogKey, info: FileInfo) -> Numbers:
         owners = self._owners_in(self._files[info])
         found = [_NO_IDS]
-        for name, ids in _ids_in([info], self._options, self._options.requested).items():
+        for name, ids in ids_in([info], self._options, self._options.requested).items():
             found += [ids[owned] for owner, owned in _by_owner(ids, owners.get(name, [])) if owner == log]
         return np.concatenate(found)
 
@@ -588,116 +568,6 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
     return found
 
 
-# ---- what files have
-
-
-class _KnownFiles:
-    """The contents of the files of an archive, from the manifest or from reading each once.
-
-    positions  after `files`: parts with the positions of their first messages, by topic, nsqd and id, of stores and from all
-               lines of manifests, also about files that a table has rewritten
-    """
-
-    def __init__(self, options: ReadOptions, remembered_at: str) -> None:
-        self._options = options
-        self._path = Path(remembered_at or os.devnull)
-        self._stores = ArchivedStores(options)
-        self._manifests = Manifests(options.storage)
-        self._read: dict[str, list[tuple[str, NsqdPart]]] = {}
-        self.positions: dict[tuple[str, str, int], NsqdPart] = {}
-        with suppress(OSError):
-            for line in self._path.read_bytes().splitlines():
-                with suppress(ValueError, TypeError):  # of a process that was killed
-                    key, parts = json.loads(line)
-                    self._read[key] = [(topic, NsqdPart(*part)) for topic, part in parts]
-
-    def files(self) -> Iterator[ArchivedFile]:
-        """Yield the files with messages of requested topics. Raises ArchiveError."""
-        options = self._options
-        stored = list(starmap(ArchivedFile, self._stores.files()))
-        yield from stored
-        manifests = self._manifests = Manifests(options.storage)
-        others: list[str] = []
-        for entry in entries(self._stores.others, options.storage, options.hints):
-            parts = manifests.complete(entry)
-            if parts and all(part.nsqds for part in parts):
-                info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
-                yield self._file(info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds])
-            else:
-                others.append(entry.path)
-        self.positions = manifests.positions()
-        for file in stored:
-            self.positions |= {(log.topic, part.nsqd, part.first_id): part for log, part in file.parts}
-        if others:
-            yield from self._others(others)
-
-    def have_changed(self) -> bool:
-        """True if a manifest is not as long as it was when `files` read it."""
-        storage = self._options.storage
-        bases = (base_of(storage.resolved(path)).rstrip("/") for path in self._stores.others)
-        not_there = dict.fromkeys((f"{base}/{MANIFESTS[-1]}" for base in bases), 0)
-        with suppress(ArchiveError):  # the next listing reports it
-            for path, size_bytes in (not_there | self._manifests.sizes_bytes).items():
-                entry = storage.find(path)
-                if size_bytes != (entry.size_bytes if entry else 0):
-                    return True
-        return False
-
-    def _file(self, info: FileInfo, parts: list[tuple[str, NsqdPart]]) -> ArchivedFile:
-        has_topic = self._options.requested.has_topic
-        return ArchivedFile(
-            info, [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)]
-        )
-
-    def _others(self, paths: list[str]) -> Iterator[ArchivedFile]:
-        """Yield files that no manifest describes. What OPTIMIZE writes begins where a file did that it has rewritten."""
-        options = self._options
-        report_s = time.monotonic() + _REPORT_EVERY_S
-        infos = survey(paths, options.storage, options.hints, options.requested).files
-        for number, info in enumerate(infos):
-            if not info.may_hold(options.requested):
-                continue
-            key = f"{info.size_bytes}:{info.modified_ns}:{info.path}"
-            if key not in self._read:
-                self._remember(key, info)
-            if time.monotonic() >= report_s:
-                _log.warning(
-                    "nsq: reading files that no manifest describes, once: %d of %d", number + 1, len(infos)
-                )
-                report_s = time.monotonic() + _REPORT_EVERY_S
-            parts = self._read[key]
-            placed = []
-            for topic, part in parts:
-                before = self.positions.get((topic, part.nsqd, part.first_id), part)
-                placed.append((topic, part._replace(epoch=before.epoch, first_seq=before.first_seq)))
-            yield self._file(info, placed)
-
-    def _remember(self, key: str, info: FileInfo) -> None:
-        found = []
-        # Of all topics: another query of the checkpoint may want other ones.
-        for (topic, nsqd), ids in _ids_in([info], self._options, Requested()).items():
-            is_ordered = bool((np.diff(ids) > 0).all())
-            found.append((topic, NsqdPart(nsqd, int(ids.min()), int(ids.max()), len(ids), is_ordered)))
-        self._read[key] = found
-        with suppress(OSError):  # it is read again by the next process
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(
-                self._path, "a", opener=open_file
-            ) as file:  # not through a link that someone has left there
-                file.write(f"{json.dumps([key, found])}\n")
-
-
-def _ids_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) -> dict[LogKey, Numbers]:
-    """Return the ids in files by topic and nsqd, as the archive names this. Raises ArchiveError."""
-    damage = Damage("skip" if options.skip_damaged else "fail")
-    found: dict[LogKey, list[Numbers]] = defaultdict(list)
-    for split in plan_splits(infos, requested=requested):
-        for chunk in read(split, options.storage, requested, damage):
-            for nsqd, _, ids in _by_nsqd(chunk):
-                found[LogKey(chunk.topic, nsqd)].append(ids)
-    return {name: np.concatenate(pieces) for name, pieces in found.items()}
-
-
 def _by_owner(ids: Numbers, owners: list[Owner]) -> Iterator[tuple[LogKey, Any]]:
     """Yield the logs that ids belong to, and masks of these."""
     low = -1
@@ -716,31 +586,3 @@ def _are_new(ids: Numbers, known: Numbers) -> Numbers:
     mask = np.zeros(len(known) + len(ids), dtype=bool)
     mask[np.unique(np.append(known, ids), return_index=True)[1]] = True
     return mask[len(known) :]
-
-
-def _by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:
-    """Return nsqds, their rows, and the ids of these. Raises ArchiveError if the file does not say."""
-    nsqds, texts = chunk.nsqds, chunk.ids
-    if nsqds is None or texts is None or (not isinstance(nsqds, str) and nsqds.null_count):
-        raise ArchiveError(
-            f"nsq: {chunk.file} does not say which message is of which nsqd, which a query on an archive and a log needs: "
-            "nsq-to-file writes that with --format=jsonl, framed or parquet"
-        )
-    if (
-        isinstance(nsqds, str) and isinstance(chunk.raw_ids, np.ndarray) and chunk.raw_ids.ndim == 1
-    ):  # of a store
-        numbers = chunk.raw_ids.astype(np.int64)
-        if (np.diff(numbers) <= 0).any():
-            raise ArchiveError(IDS_DO_NOT_RISE.format(file=chunk.file, topic=chunk.topic))
-        return [(nsqds, slice(None), numbers)]
-    try:
-        ids = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), ">u8").astype(np.int64)
-        if len(ids) != chunk.count or ids.min() < 0:
-            raise ValueError
-    except (ValueError, TypeError):
-        raise ArchiveError(f"nsq: {chunk.file} has messages whose ids are not 16 hex characters") from None
-    if isinstance(nsqds, str):
-        return [(nsqds, slice(None), ids)]
-    codes = nsqds.indices.to_numpy(zero_copy_only=False)
-    names = nsqds.dictionary.to_pylist()
-    return [(names[int(code)], codes == code, ids[codes == code]) for code in np.unique(codes)]

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import ArchiveError
-from nsq_spark.source import history
+from nsq_spark.source import archived_files
 from nsq_spark.source.batch_reader import ArchivePartition, read_partition
 from nsq_spark.source.live_options import LogKey, Position, TopicOffset, live_options
 from nsq_spark.source.nsqds import LiveTopics, LostMessages, NoTopic, Retained
@@ -230,7 +230,7 @@ class Streams(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.plan = Planner(self.options, ("id",), waits=True)
-        self.plan.topics = ModelTopics(self.options, self.world)
+        self.plan.logs.topics = ModelTopics(self.options, self.world)
         assert self.plan.history is not None
         self.plan.history.clock = lambda: self.now_s
 
@@ -561,13 +561,13 @@ def test_files_whose_ids_overlap_are_read_once_however_often_they_are_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reads: Counter[str] = Counter()
-    read = history.read
+    read = archived_files.read
 
     def counted(split: Any, *more: Any) -> Any:
         reads[split.path] += 1
         return read(split, *more)
 
-    monkeypatch.setattr(history, "read", counted)
+    monkeypatch.setattr(archived_files, "read", counted)
     state = SharedStreams()
     state.begin_to_archive(notes_ends=True)
     state.begin(has_location=False, parts=1)
