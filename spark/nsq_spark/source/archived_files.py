@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsq_spark.archive.chunk import Chunk
+from nsq_spark.archive.chunk import Chunk, Chunks
 from nsq_spark.archive.listing import base_of, entries, survey
 from nsq_spark.archive.read import read
 from nsq_spark.archive.sidecars import Manifests, NsqdPart
-from nsq_spark.archive.splits import ArchiveError, Damage, FileInfo, Numbers, Requested, plan_splits
+from nsq_spark.archive.splits import ArchiveError, FileInfo, Numbers, Requested, plan_splits
 from nsq_spark.source.live_options import LogKey
 from nsq_spark.source.options import ReadOptions
 from nsq_spark.source.store_history import IDS_DO_NOT_RISE, ArchivedStores
@@ -136,14 +136,19 @@ class ArchivedFiles:
                 file.write(f"{json.dumps([key, found])}\n")
 
 
+def chunks_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) -> Chunks:
+    """Read files here, on the driver. Raises ArchiveError."""
+    damage = options.damage()
+    for split in plan_splits(infos, requested=requested):
+        yield from read(split, options.storage, requested, damage)
+
+
 def ids_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) -> dict[LogKey, Numbers]:
     """Return the ids in files by topic and nsqd, as the archive names this. Raises ArchiveError."""
-    damage = Damage("skip" if options.skip_damaged else "fail")
     found: dict[LogKey, list[Numbers]] = defaultdict(list)
-    for split in plan_splits(infos, requested=requested):
-        for chunk in read(split, options.storage, requested, damage):
-            for nsqd, _, ids in by_nsqd(chunk):
-                found[LogKey(chunk.topic, nsqd)].append(ids)
+    for chunk in chunks_in(infos, options, requested):
+        for nsqd, _, ids in by_nsqd(chunk):
+            found[LogKey(chunk.topic, nsqd)].append(ids)
     return {name: np.concatenate(pieces) for name, pieces in found.items()}
 
 

@@ -98,6 +98,12 @@ def partitions_of(
     ]
 
 
+def tasks_of(files: Sequence[FileInfo], options: ReadOptions) -> list[list[Split]]:
+    """Return the splits of files that each task reads."""
+    target_bytes = split_bytes(options.split_bytes, sum(info.size_bytes for info in files))
+    return pack(plan_splits(files, target_bytes), target_bytes)
+
+
 def _split_bytes(
     files: Sequence[FileInfo], total_bytes: int, options: ReadOptions, columns: Sequence[str]
 ) -> int:
@@ -125,7 +131,7 @@ def read_partition(partition: ArchivePartition, damage: Damage | None = None) ->
     """Yield batches with exactly the columns asked for, as Spark demands. Raises ArchiveError."""
     leave_out_of_collections()
     options = partition.options
-    damage = damage or Damage("skip" if options.skip_damaged else "fail")
+    damage = damage or options.damage()
     choose = partition.chooser()
     requested = options.requested
     # A chooser asks for ids; and with damage that is skipped, the rows must not depend on the columns.

@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, Short
 
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.names import zone_of
-from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Names, Requested
+from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Damage, Names, Requested
 from nsq_spark.archive.storage import Storage
 from nsq_spark.schema import COLUMNS, ddl
 from nsq_spark.source.declaration import (
@@ -118,6 +118,10 @@ class ReadOptions:
     skip_damaged: bool
     split_bytes: int | None
     parallelism: int | None = None
+
+    def damage(self) -> Damage:
+        """Return what skips damage, or fails, as the option says."""
+        return Damage("skip" if self.skip_damaged else "fail")
 
 
 class WriteOptions(NamedTuple):
