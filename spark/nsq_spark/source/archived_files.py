@@ -11,9 +11,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import starmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -33,11 +32,10 @@ _REPORT_EVERY_S = 10.0
 _log = logging.getLogger("nsqd_py.spark")
 
 
-class ArchivedFile(NamedTuple):
-    """A file, and its messages by topic and nsqd, as the archive names this."""
-
-    info: FileInfo
-    parts: list[tuple[LogKey, NsqdPart]]
+# Parts of a file by topic and nsqd, as the archive names these.
+Parts: TypeAlias = list[tuple[LogKey, NsqdPart]]
+# A file, and parts of it by topic.
+_File: TypeAlias = tuple[FileInfo, list[tuple[str, NsqdPart]]]
 
 
 class ArchivedFiles:
@@ -60,10 +58,19 @@ class ArchivedFiles:
                     key, parts = json.loads(line)
                     self._read[key] = [(topic, NsqdPart(*part)) for topic, part in parts]
 
-    def files(self) -> Iterator[ArchivedFile]:
-        """Yield the files with messages of requested topics. Raises ArchiveError."""
+    def files(self) -> dict[FileInfo, Parts]:
+        """Return the files with messages of requested topics. Raises ArchiveError."""
+        has_topic = self._options.requested.has_topic
+        found: dict[FileInfo, Parts] = {}
+        for info, parts in self._all():
+            requested = [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)]
+            if requested:
+                found[info] = requested
+        return found
+
+    def _all(self) -> Iterator[_File]:
         options = self._options
-        stored = list(starmap(ArchivedFile, self._stores.files()))
+        stored = list(self._stores.files())
         yield from stored
         manifests = self._manifests = Manifests(options.storage)
         others: list[str] = []
@@ -71,12 +78,12 @@ class ArchivedFiles:
             parts = manifests.complete(entry)
             if parts and all(part.nsqds for part in parts):
                 info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
-                yield self._file(info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds])
+                yield info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds]
             else:
                 others.append(entry.path)
         self.positions = manifests.positions()
-        for file in stored:
-            self.positions |= {(log.topic, part.nsqd, part.first_id): part for log, part in file.parts}
+        for _, of_store in stored:
+            self.positions |= {(topic, part.nsqd, part.first_id): part for topic, part in of_store}
         if others:
             yield from self._others(others)
 
@@ -92,13 +99,7 @@ class ArchivedFiles:
                     return True
         return False
 
-    def _file(self, info: FileInfo, parts: list[tuple[str, NsqdPart]]) -> ArchivedFile:
-        has_topic = self._options.requested.has_topic
-        return ArchivedFile(
-            info, [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)]
-        )
-
-    def _others(self, paths: list[str]) -> Iterator[ArchivedFile]:
+    def _others(self, paths: list[str]) -> Iterator[_File]:
         """Yield files that no manifest describes. What OPTIMIZE writes begins where a file did that it has rewritten."""
         options = self._options
         report_s = time.monotonic() + _REPORT_EVERY_S
@@ -114,12 +115,11 @@ class ArchivedFiles:
                     "nsq: reading files that no manifest describes, once: %d of %d", number + 1, len(infos)
                 )
                 report_s = time.monotonic() + _REPORT_EVERY_S
-            parts = self._read[key]
             placed = []
-            for topic, part in parts:
+            for topic, part in self._read[key]:
                 before = self.positions.get((topic, part.nsqd, part.first_id), part)
                 placed.append((topic, part._replace(epoch=before.epoch, first_seq=before.first_seq)))
-            yield self._file(info, placed)
+            yield info, placed
 
     def _remember(self, key: str, info: FileInfo) -> None:
         found = []

@@ -27,6 +27,7 @@ from nsq_spark.archive.splits import (
     FileInfo,
     Format,
     Names,
+    Requested,
     Split,
     pack,
     plan_splits,
@@ -108,7 +109,8 @@ def _split_bytes(
     files: Sequence[FileInfo], total_bytes: int, options: ReadOptions, columns: Sequence[str]
 ) -> int:
     """Return the bytes of files for each task. Of Parquet without bodies, a task reads only some of them."""
-    has_bodies = "body" in columns or any(info.format is not Format.PARQUET for info in files)
+    needs_bodies = Requested(columns=frozenset(columns)).needs_bodies
+    has_bodies = needs_bodies or any(info.format is not Format.PARQUET for info in files)
     part = 1 if has_bodies or options.split_bytes else _PARQUET_PER_READ_WITHOUT_BODIES
     return part * split_bytes(options.split_bytes, total_bytes // part, options.parallelism)
 

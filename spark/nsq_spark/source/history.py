@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -35,7 +35,7 @@ from nsq_spark.archive.splits import (
     pack,
     plan_splits,
 )
-from nsq_spark.source.archived_files import ArchivedFile, ArchivedFiles, by_nsqd, ids_in
+from nsq_spark.source.archived_files import ArchivedFiles, Parts, by_nsqd, ids_in
 from nsq_spark.source.batch_reader import ArchivePartition
 from nsq_spark.source.known_logs import Source
 from nsq_spark.source.live_options import LogKey, Position
@@ -179,7 +179,7 @@ class History:
         self.clock = time.monotonic
         self._listed_s = 0.0
         self._look_at_s = 0.0
-        self._files: dict[FileInfo, ArchivedFile] = {}
+        self._files: dict[FileInfo, Parts] = {}
         self._owners: Mapping[Source, LogKey] = {}
         self._stretches: dict[LogKey, list[Stretch]] | None = None
         self._known_ends: dict[LogKey, dict[int, Position]] = {}
@@ -212,7 +212,7 @@ class History:
             return self._stretches
         began_s = self.clock()
         try:
-            self._files = {file.info: file for file in self._known.files() if file.parts}
+            self._files = self._known.files()
         except NotThere as error:
             if not self._waits:
                 raise
@@ -223,14 +223,13 @@ class History:
         self._is_awaited = False
         self._listed_s = self.clock()
         self._look_at_s = self._listed_s + max(_LOOK_EVERY_S, _LISTING_SHARE * (self._listed_s - began_s))
-        parts = [named for file in self._files.values() for named in file.parts]
-        parts.sort(key=lambda named: named[1].last_id)
+        parts = sorted(chain.from_iterable(self._files.values()), key=lambda named: named[1].last_id)
         newest = {(name, part.epoch): (name, part) for name, part in parts}
         owners = self._owners_of(list(newest.values()))
         found: dict[LogKey, list[Stretch]] = defaultdict(list)
-        for file in self._files.values():
-            for name, part in file.parts:
-                found[owners[name, part.epoch]].append(Stretch(*part[1:-1], frozenset((file.info,))))
+        for info, named in self._files.items():
+            for name, part in named:
+                found[owners[name, part.epoch]].append(Stretch(*part[1:-1], frozenset((info,))))
         stretches = {log: _merged(some) for log, some in found.items()}
         is_changed = any(owners.get(source, log) != log for source, log in self._owners.items())
         self._forget_ids(stretches, is_all=is_changed)
@@ -470,16 +469,16 @@ class History:
         return self._repeated_ids[log, info]
 
     def _ids_of_file(self, log: LogKey, info: FileInfo) -> Numbers:
-        owners = self._owners_in(self._files[info])
+        owners = self._owners_in(info)
         found = [_NO_IDS]
         for name, ids in ids_in([info], self._options, self._options.requested).items():
             found += [ids[owned] for owner, owned in _by_owner(ids, owners.get(name, [])) if owner == log]
         return np.concatenate(found)
 
-    def _owners_in(self, file: ArchivedFile) -> Owners:
+    def _owners_in(self, info: FileInfo) -> Owners:
         """Return the logs of the names in a file. An address may have been that of several nsqds, one after the other."""
         found: dict[LogKey, list[Owner]] = {}
-        for name, part in sorted(file.parts, key=lambda named: named[1].first_id):
+        for name, part in sorted(self._files[info], key=lambda named: named[1].first_id):
             log = self._owners[name, part.epoch]
             owners = found.setdefault(name, [])
             last_id = part.last_id
@@ -487,7 +486,7 @@ class History:
                 last_id = max(last_id, owners.pop().last_id)
             elif owners and owners[-1].last_id >= part.first_id:
                 raise ArchiveError(
-                    f"nsq: {file.info.path} has messages of topic {name.topic} of two nsqds that had the address {name.nsqd} in "
+                    f"nsq: {info.path} has messages of topic {name.topic} of two nsqds that had the address {name.nsqd} in "
                     "turn, and their ids do not say which message is of which: nsq-to-file must begin another file then"
                 )
             owners.append(Owner(log, last_id))
@@ -505,15 +504,13 @@ class History:
         owners = {name: [Owner(log, END_OF_IDS)] for (name, _), log in self._owners.items()}
         of_files: dict[str, Owners] = {}
         single: list[FileInfo] = []
-        mixed: list[ArchivedFile] = []
-        for info, file in self._files.items():
-            if not self._has_some(file, bounds):
-                continue
-            of_file = self._owners_in(file)
+        mixed: list[FileInfo] = []
+        for info in self._with_some(self._files, bounds):
+            of_file = self._owners_in(info)
             if any(owners[name] != found_owners for name, found_owners in of_file.items()):
                 of_files[info.path] = of_file
             if info in inexact:
-                mixed.append(file)
+                mixed.append(info)
             else:
                 single.append(info)
         target_bytes = split_bytes(self._options.split_bytes, sum(info.size_bytes for info in self._files))
@@ -527,24 +524,30 @@ class History:
             )
         return found
 
-    def _has_some(self, file: ArchivedFile, bounds: Mapping[LogKey, Bounds]) -> bool:
-        """True if a file may have messages within bounds."""
-        for name, part in file.parts:
+    def _with_some(self, files: Iterable[FileInfo], bounds: Mapping[LogKey, Bounds]) -> list[FileInfo]:
+        """Return the files that may have messages within bounds."""
+        return [
+            info
+            for info in files
+            if any(of_log.overlap(part) for of_log, part in self._bounded(info, bounds))
+        ]
+
+    def _bounded(self, info: FileInfo, bounds: Mapping[LogKey, Bounds]) -> Iterator[tuple[Bounds, NsqdPart]]:
+        """Yield the parts of a file that are of a log with bounds, with these."""
+        for name, part in self._files[info]:
             of_log = bounds.get(self._owners[name, part.epoch])
-            if of_log and of_log.overlap(part):
-                return True
-        return False
+            if of_log:
+                yield of_log, part
 
     def _windows(
-        self, files: list[ArchivedFile], bounds: Mapping[LogKey, Bounds], target_bytes: int
+        self, files: list[FileInfo], bounds: Mapping[LogKey, Bounds], target_bytes: int
     ) -> Iterator[tuple[dict[LogKey, Bounds], list[Split]]]:
         """Yield bounds that follow each other, and the splits of the files that reach into them."""
         cuts = [0]
         size_bytes = reached = 0
-        for file in sorted(files, key=lambda file: min(part.first_id for _, part in file.parts)):
-            size_bytes += file.info.size_bytes
-            last_ids = (part.last_id for name, part in file.parts if self._owners[name, part.epoch] in bounds)
-            reached = max(reached, *last_ids)
+        for info in sorted(files, key=lambda info: min(part.first_id for _, part in self._files[info])):
+            size_bytes += info.size_bytes
+            reached = max(reached, *(part.last_id for _, part in self._bounded(info, bounds)))
             if size_bytes >= target_bytes:
                 cuts.append(reached)
                 size_bytes = 0
@@ -554,8 +557,7 @@ class History:
                 for log, each in bounds.items()
                 if each.low < high and each.high > low
             }
-            inside = [file.info for file in files if self._has_some(file, window)]
-            yield window, plan_splits(inside, END_OF_IDS)
+            yield window, plan_splits(self._with_some(files, window), END_OF_IDS)
 
 
 def _merged(stretches: list[Stretch]) -> list[Stretch]:
