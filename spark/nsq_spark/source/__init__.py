@@ -9,7 +9,8 @@ live_options   the options of live topics, and the offsets of a stream
 nsqds          the nsqds of topics, and what each keeps of them
 known_logs     which logs there are under which names, and which are gone
 archived_files which messages the files of an archive have
-history        what an archive has of the logs of nsqds, by ids and without reading files
+log_archive    what an archive has of one log: its messages in order, and which are missing
+history        an archive, by log: the files that are read for messages between two ids
 store_history  stores of nsqd among the paths of an archive
 store_planner  which messages a stream reads of stores, without nsqd
 planner        which messages a query reads of logs, and which of the archive

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.splits import ArchiveError, Names, Span
-from nsq_spark.source.history import History, Stretch
+from nsq_spark.source.history import History
 from nsq_spark.source.known_logs import KnownLogs
 from nsq_spark.source.live_options import (
     EARLIEST,
@@ -28,6 +28,7 @@ from nsq_spark.source.live_options import (
     offset_in,
     quotas,
 )
+from nsq_spark.source.log_archive import LogArchive
 from nsq_spark.source.nsqds import Answers, LiveTopics, Retained, id_before, report_loss
 
 _log = logging.getLogger("nsqd_py.spark")
@@ -133,9 +134,9 @@ class Planner:
         self.history.forget()
         reaches = {log: self._reach(log, low, there) for log, low in begins.items()}
         begins = {log: reach.low for log, reach in reaches.items() if reach}  # the others join later
-        for log, stretches in self.history.logs().items():
-            if log not in there:
-                first = stretches[0].beginning
+        for log, archive in self.history.logs().items():
+            first = archive.beginning
+            if first and log not in there:
                 begins[log] = max(first, _at_time(offset, first), key=_by_id)
                 if begins[log] == first and first.count:
                     _log.warning(_BEGINS_LATER, "archive", *log, first.count)
@@ -190,7 +191,7 @@ class Planner:
         self, log: LogKey, low: Position, retained: Retained, *, is_time: bool
     ) -> Position:
         """Return where to begin behind an id or a time that the log does not keep. Raises LostMessages."""
-        first = self._archive.beginning(log)
+        first = self._archive.of(log).beginning
         if not low.is_before(first or retained.first) or not low.is_before(retained.first):
             return low
         if is_time or first is None or not first.count:
@@ -208,7 +209,7 @@ class Planner:
             one = offset_in(offset, log)
             high = low
             if log not in there and offset != EARLIEST:
-                end = self._archive.end(log) or low
+                end = self._archive.of(log).end or low
                 high = min(end, _at_time(offset, end), key=_by_id)
             elif log in there and one != EARLIEST:
                 high = self.topics.position(option, one, log, there[log])
@@ -216,7 +217,7 @@ class Planner:
                     there[log] = self.topics.read(log, seq=0)
                 # The archive may have a topic that was deleted, and the new log has no id yet.
                 if one == LATEST and self.history and there[log].is_empty:
-                    high = max(high, self._archive.end(log) or high, key=_by_id)
+                    high = max(high, self._archive.of(log).end or high, key=_by_id)
             if low.is_before(high):
                 ends[log] = high
         return TopicOffset(ends)
@@ -225,7 +226,7 @@ class Planner:
         """Return the position before the earliest message that the archive or else the log has."""
         if self.history is None:
             return self.topics.read(log, seq=0).first
-        first = self.history.beginning(log)
+        first = self.history.of(log).beginning
         if first is None or (retained.end.count and not first.is_before(retained.first)):
             return Position() if retained.first.count else retained.first
         if first.count:
@@ -257,7 +258,7 @@ class Planner:
         of_log = most - reach.archived
         if of_log < 0:
             up_to = reach.handover.last_id
-            return self._archive.take(log, reach.low, up_to, most, is_complete=reach.is_complete)
+            return self._archive.of(log).take(reach.low, up_to, most, is_complete=reach.is_complete)
         if most == reach.messages:
             return reach.end
         if not of_log:
@@ -314,20 +315,21 @@ class Planner:
             return {}
         found: Positions = {}
         for log in logs.keys() - before.ends.keys() - there.keys():
-            if self._is_unread(before, log, logs[log]):
-                first = logs[log][0].beginning
+            first = logs[log].beginning
+            if first and self._is_unread(before, logs[log]):
                 found[log] = max(first, _at_time(self.options.start, first), key=_by_id)
         return found
 
-    def _is_unread(self, before: TopicOffset, log: LogKey, stretches: list[Stretch]) -> bool:
+    def _is_unread(self, before: TopicOffset, archive: LogArchive) -> bool:
         """True if the query has not read a log under any name, and no nsqd has it any more."""
+        log = archive.log
         kept = self.logs.kept(log)
         if kept:
             return kept.is_empty and self._left(before, log, kept) is None
         if log not in self.logs.gone:
             return False
         # A log that the query has read would have the name that it has in the offset, if its epoch is known.
-        if any(one.epoch is not None for one in stretches):
+        if any(one.epoch is not None for one in archive.stretches):
             return True
         if log not in self._unread:
             _log.warning(_UNREAD, log.topic, log.nsqd)
@@ -377,7 +379,7 @@ class Planner:
         is_complete = self._check(log, low, high)
         if log not in there:
             high = replace(high, count=None)  # a file may have more of it later
-        archived = self._archive.count(log, low, high)
+        archived = self._archive.of(log).count(low, high)
         return _Reach(low, high, high, archived, is_complete and high.count is not None)
 
     def _archived_up_to(self, log: LogKey, low: Position, there: Answers) -> Position | None:
@@ -394,7 +396,7 @@ class Planner:
                 return None
         high = retained.first if retained else low
         if retained is None or retained.is_empty:  # all that is elsewhere is older
-            high = max(high, self.history.end(log) or high, key=_by_id)
+            high = max(high, self.history.of(log).end or high, key=_by_id)
         has_some = low.is_before(high)
         deleted = None if retained else self.logs.kept(log)
         if deleted and deleted.is_empty:
@@ -420,7 +422,8 @@ class Planner:
 
     def _missing(self, log: LogKey, low: Position, high: Position) -> int:
         """Return how many messages between two positions the archive lacks, or may lack."""
-        return self._archive.missing(log, low, high, self.logs.kept(log), partial(self.logs.position_at, log))
+        kept = self.logs.kept(log)
+        return self._archive.of(log).missing(low, high, kept, partial(self.logs.position_at, log))
 
     # ---- what tasks read
 
@@ -460,7 +463,7 @@ class Planner:
         self.logs.kept(log)
         if log not in self.topics.silent or high.count is None:
             return False
-        end = self.history.end(log)
+        end = self.history.of(log).end
         return end is None or end.is_before(high) or bool(self._missing(log, low, high))
 
     def archived(self, log: LogKey, low: Position, high: Position) -> list[InputPartition]:
