@@ -329,10 +329,9 @@ class Chunk:
 
     def column(self, name: str) -> pa.Array:
         """Return one column of `nsq_spark.schema`; null where it is not known."""
-        if name == TEXT.name:
-            return self.bodies.view(
-                TEXT.arrow
-            )  # not copied, and not checked, as when Spark casts bytes to text
+        if name == TEXT:
+            # Not copied, and not checked, as when Spark casts bytes to text.
+            return self.bodies.view(pa.string())
         values = getattr(self, _ATTRIBUTES[name])
         kind = arrow_schema().field(name).type
         if values is None:

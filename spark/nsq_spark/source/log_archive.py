@@ -93,7 +93,7 @@ class LogArchive:
         self._is_said = before._is_said
         there = set(self.stretches)
         self._distinct = {one: count for one, count in before._distinct.items() if one in there}
-        files = {info for one in self.stretches if not one.is_exact for info in one.files}
+        files: set[FileInfo] = set().union(*(one.files for one in self.stretches if not one.is_exact))
         self._repeated_ids = {info: ids for info, ids in before._repeated_ids.items() if info in files}
 
     @property

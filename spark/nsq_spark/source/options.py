@@ -219,15 +219,13 @@ def check_each(name: str, addresses: Iterable[str], check: Callable[[str], objec
 
 def read_columns(schema: StructType) -> Names:
     """Return the names, in order: any of ours, in any order. Raises BadOption."""
-    ours = {column.name: column.ddl.lower() for column in (*COLUMNS, TEXT)}
+    ours = {column.name: column.ddl.lower() for column in COLUMNS} | {TEXT: "string"}
     for field in schema.fields:
         if ours.get(field.name) != field.dataType.simpleString() or not field.nullable:
             what = (
                 f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
             )
-            raise BadOption(
-                f"nsq: there is no column {what}; a schema is any of {ddl()}, {TEXT.name} {TEXT.ddl}"
-            )
+            raise BadOption(f"nsq: there is no column {what}; a schema is any of {ddl()}, {TEXT} STRING")
     if not schema.fields:
         raise BadOption("nsq: a schema without columns")
     return tuple(schema.fieldNames())
