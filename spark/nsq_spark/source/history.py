@@ -151,13 +151,28 @@ class History:
         self._is_listed = False
 
     def refresh(self) -> None:
-        """List new files when they are needed again, if nsq-to-file has finished one since then, or if that was long ago."""
+        """List files again if nsq-to-file has finished one since then, or if that was long ago. After an error, what was listed
+        before stays: the logs that a query reads may not need more.
+        """
         now_s = self.clock()
         if not self._is_listed or now_s < self._look_at_s:
             return
         self._look_at_s = now_s + _LOOK_EVERY_S
-        if now_s >= self._listed_s + _LISTED_FOR_S or self._known.have_changed():
-            self.forget()
+        if now_s < self._listed_s + _LISTED_FOR_S and not self._known.have_changed():
+            return
+        self._is_listed = False
+        try:
+            self.logs()
+        except ArchiveError as error:
+            _log.warning("%s", error)
+            self._is_listed = True
+            self._listed_s = -_LISTED_FOR_S  # so that it is listed again
+            self._wait_after(now_s)
+
+    def _wait_after(self, began_s: float) -> None:
+        """Look again when as much time has passed that listing takes a small share of it."""
+        now_s = self.clock()
+        self._look_at_s = now_s + max(_LOOK_EVERY_S, _LISTING_SHARE * (now_s - began_s))
 
     def is_awaited(self) -> bool:
         """True if the archive is not there yet."""
@@ -174,7 +189,7 @@ class History:
             return self._logs
         began_s = self.clock()
         try:
-            self._files = self._known.files()
+            files = self._known.files()
         except NotThere as error:
             if not self._waits:
                 raise
@@ -182,17 +197,18 @@ class History:
                 _log.warning("nsq: %s: waiting for it", error)
             self._is_awaited = True
             return {}
-        self._is_awaited = False
-        self._listed_s = self.clock()
-        self._look_at_s = self._listed_s + max(_LOOK_EVERY_S, _LISTING_SHARE * (self._listed_s - began_s))
-        parts = sorted(chain.from_iterable(self._files.values()), key=lambda named: named[1].last_id)
+        parts = sorted(chain.from_iterable(files.values()), key=lambda named: named[1].last_id)
         newest = {(name, part.epoch): (name, part) for name, part in parts}
         owners = self._owners_of(list(newest.values()))
         if any(owners.get(source, log) != log for source, log in self._owners.items()):
             self._logs.clear()  # what was read of files may be of another log
+        self._is_awaited = False
+        self._files = files
         self._owners = owners
         self._logs = self._logs_in_files()
         self._is_listed = True
+        self._listed_s = self.clock()
+        self._wait_after(began_s)
         return self._logs
 
     def _logs_in_files(self) -> dict[LogKey, LogArchive]:

@@ -557,6 +557,39 @@ def test_small_batches_go_on_behind_messages_that_are_lost() -> None:
     assert len(state.found) == 25
 
 
+def test_an_nsqd_that_is_not_there_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be gone, or start again; the query asks for it, which may take a minute, for a small share of its time."""
+    asked = 0
+
+    class Counted(ModelTopics):
+        def by_tcp_address(self) -> Any:
+            nonlocal asked
+            asked += 1
+            state.now_s += 5  # the time until it gives up
+            return super().by_tcp_address()
+
+    state = Streams()
+    state.begin(has_location=False, parts=1)
+    state.options = replace(state.options, gone=frozenset())
+    state.restart()
+    state.plan.logs.topics = Counted(state.options, state.world)
+    state.publish("a", 3)
+    state.batch(most=None, crashes=False)
+    state.visit("v", 2)
+    before = asked
+    for _ in range(4):  # a minute passes before each
+        state.publish("a", 1)
+        state.batch(most=None, crashes=False)
+    assert len(state.found) == 7
+    assert asked - before == 2, "at once, and after twenty times as long as it took"
+    assert (
+        caplog.text.count("the archive has messages of topic orders of nsqd v:4150, which is not there") == 2
+    )
+    state.options = replace(state.options, gone=frozenset(("*",)))
+    state.restart()
+    state.teardown()
+
+
 def test_files_whose_ids_overlap_are_read_once_however_often_they_are_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
