@@ -80,7 +80,7 @@ class Row(NamedTuple):
 
 # Each query, and the columns of `format("nsq")` that it needs.
 _FILTER, _COUNT = "filter on the body", "count()"
-_NEEDED = {_FILTER: "body BINARY", _COUNT: "position BIGINT"}
+_NEEDED = {_FILTER: "text STRING", _COUNT: "position BIGINT"}
 _SPARK, _ARCHIVE, _SOURCE, _NAMED = SIDES = (
     "Spark",
     "nsq_archive",
@@ -247,7 +247,11 @@ def measure(spark: Any, side: str, row: Row, directory: Path) -> Measured:
 
 def _answer(spark: Any, side: str, form: str, query: str, directory: str) -> int:
     table = _table(spark, side, form, query, directory)
-    body = "value" if side == _SPARK and form == "lines" else "body"
+    body = "body"
+    if side == _SPARK and form == "lines":
+        body = "value"
+    elif side == _NAMED:
+        body = "text"
     if query == _FILTER:
         table = table.where(f"contains(CAST({body} AS STRING), '{_IS_ERROR}')")
     return int(table.count())

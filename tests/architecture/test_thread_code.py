@@ -463,7 +463,7 @@ WORK: dict[Place, Work] = {
         (
             "nsq_spark.archive:_Recogniser.topics, knows_topics",
             "nsq_spark.archive:Companions._last_numbers",
-            "nsq_spark.archive:Manifests._read",
+            "nsq_spark.archive:Manifests._read, sizes_bytes",
         )
     ),
     Place("nsq_spark.replay.driver", "Replay._action", "act"): Work(("nsq_spark.replay:Replay",)),

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from nsq_spark.archive import read as archive_read
-from nsq_spark.source import history
+from nsq_spark.source import archived_files
 from nsq_spark.source.live import LiveReader
 from nsq_spark.source.live_options import BadOffset, TopicOffset
 from nsq_spark.source.nsqds import LostMessages
@@ -421,7 +421,7 @@ def test_a_plan_reads_no_file(make_nsqd: MakeNsqd, place: Place, monkeypatch: py
         place.archive(nsqd, "--format=framed")
     wait_until_dropped(nsqd, 300)
     time_ns = {int(body): timestamp for body, timestamp in times(place, nsqd)}
-    monkeypatch.setattr(history, "read", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr(archived_files, "read", lambda *_: pytest.fail("a file was read"))
     one = place.reader(nsqd)
     start = one.initialOffset()
     parts = one.partitions(start, one.latestOffset(start, ALL))
@@ -457,9 +457,9 @@ def test_files_without_a_manifest_are_read_once(
     reads: list[str] = []
     read = archive_read.read
     monkeypatch.setattr(
-        history, "read", lambda split, *more: (reads.append(split.path), read(split, *more))[1]
+        archived_files, "read", lambda split, *more: (reads.append(split.path), read(split, *more))[1]
     )
-    monkeypatch.setattr(history, "_REPORT_EVERY_S", 0)
+    monkeypatch.setattr(archived_files, "_REPORT_EVERY_S", 0)
     more = {"checkpointLocation": str(tmp_path / "checkpoint")} if has_location else {}
     for _ in range(2):
         one = place.reader(nsqd, **more)

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from nsq_spark.archive import read as archive_read
 from nsq_spark.archive.splits import ArchiveError
-from nsq_spark.source import history
+from nsq_spark.source import archived_files
 from nsq_spark.source.live import LiveReader
 from nsq_spark.source.live_options import live_options
 from nsq_spark.source.nsqds import LostMessages
@@ -361,7 +361,7 @@ def test_small_batches_of_two_nsqds_read_the_ids_of_a_file_once(
     reads: list[str] = []
     read = archive_read.read
     monkeypatch.setattr(
-        history, "read", lambda split, *more: (reads.append(split.path), read(split, *more))[1]
+        archived_files, "read", lambda split, *more: (reads.append(split.path), read(split, *more))[1]
     )
     one = place.reader(*nsqds)
     found, _ = followed(one, one.initialOffset(), 20)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.archives import BASE_NS, framed, messages
+from tests.support.archives import BASE_NS, Message, framed, messages
 
 # One Spark for all of them.
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
@@ -92,6 +92,18 @@ def test_a_schema_chooses_columns(spark: Any, archive: Path) -> None:
     assert (
         sorted(row.topic for row in frame.collect()) == ["clicks"] * 100 + ["logins"] * 2 + ["orders"] * 300
     )
+
+
+def test_the_body_as_text(spark: Any, tmp_path: Path) -> None:
+    """As Spark casts it, also where it is no text; it may be there in addition to the body, and in any order."""
+    bodies = [b"one", b"", "größer".encode(), b"\xff\xfe no text \xc3", b"\x00"]
+    (tmp_path / "a.framed").write_bytes(framed([[Message(body) for body in bodies]]))
+    frame = spark.read.format("nsq").schema("text STRING, id STRING, body BINARY").load(str(tmp_path))
+    assert frame.columns == ["text", "id", "body"]
+    assert frame.where("NOT text <=> CAST(body AS STRING) OR hex(text) != hex(body)").count() == 0
+    assert [bytes(row.body) for row in frame.collect()] == bodies
+    only = spark.read.format("nsq").schema("text STRING").load(str(tmp_path))
+    assert only.where("contains(text, 'n')").count() == 2
 
 
 def test_a_view_chooses_columns(spark: Any, archive: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from nsq_spark.source.live import LiveReader
 from nsq_spark.source.nsqds import LostMessages
 from tests.support.archived_topic import (
     ALL,
@@ -22,7 +24,7 @@ from tests.support.archived_topic import (
     publish,
     two_that_share,
 )
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.tool_process import ToolProcess
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
@@ -146,3 +148,60 @@ def test_a_batch_that_was_planned_before_its_topic_was_deleted(make_nsqd: MakeNs
                 numbers(reader, partial(reader.partitions, start, end))
         assert second.stop() == 0
         assert numbers(one, partial(one.partitions, start, end)) == list(range(100))
+
+
+# ---- nsqds that are gone, of which the archive gets more while a stream runs
+
+
+def read_until_complete(one: LiveReader, start: dict[str, Any], expected: list[int]) -> dict[str, Any]:
+    """Read on until there are these messages, each once; return where that is."""
+    found: list[int] = []
+
+    def is_complete() -> bool:
+        nonlocal start
+        more, start = followed(one, start)
+        found.extend(more)
+        return sorted(found) == expected
+
+    wait_until(is_complete, what="the messages of an nsqd that is gone")
+    return start
+
+
+def test_a_running_stream_reads_what_is_archived_later_of_an_nsqd_that_is_gone(
+    make_nsqd: MakeNsqd, place: Place
+) -> None:
+    """All that nsq-to-file knew of is there, so no message seems to be missing before its last files are finished."""
+    nsqd, other = make_nsqd("--retention-time=1h"), make_nsqd()
+    publish(other, range(1000, 1010))
+    publish(nsqd, range(50))
+    place.archive(nsqd)
+    both = place.reader(nsqd, other)
+    found, end = followed(both, both.initialOffset())
+    assert sorted(found) == [*range(50), *range(1000, 1010)]
+    one = place.reader(other, goneNsqds="*")
+    with two_that_share(nsqd, place) as tools:
+        publish(nsqd, range(50, 100))
+        drain(nsqd)
+        nsqd.stop()
+        assert followed(one, end) == ([], end)
+        for tool in tools:
+            assert tool.stop() == 0
+    read_until_complete(one, end, list(range(50, 100)))
+
+
+def test_a_running_stream_reads_an_nsqd_that_it_never_saw(make_nsqd: MakeNsqd, place: Place) -> None:
+    """It came and went while the stream did not run, or where it is not asked."""
+    other, visitor = make_nsqd("--retention-time=1h"), make_nsqd()
+    publish(other, range(1000, 1010))
+    place.archive(other)
+    one = place.reader(other, goneNsqds="*")
+    found, end = followed(one, one.initialOffset())
+    assert found == list(range(1000, 1010))
+    publish(visitor, range(50))
+    place.archive(visitor)
+    visitor.post(f"/topic/delete?topic={TOPIC}")
+    publish(visitor, range(50, 80))
+    place.archive(visitor)
+    visitor.stop()
+    end = read_until_complete(one, end, list(range(80)))
+    assert followed(place.reader(other, goneNsqds="*"), end) == ([], end)

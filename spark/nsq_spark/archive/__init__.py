@@ -24,5 +24,5 @@ Executors import this room, so no file here imports Spark or gevent.
 Threads
 _Recogniser.topics, knows_topics  threads add to a set, and set False; the caller reads them after their end
 Companions._last_numbers  threads fill it; two of them may read the same directory, with the same result
-Manifests._read  threads fill it; two of them may read the same manifest, with the same result
+Manifests._read, sizes_bytes  threads fill them; two of them may read the same manifest, with the same result
 """

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsq_spark.archive.splits import ArchiveError, Numbers, Requested, Span
-from nsq_spark.schema import arrow_schema
+from nsq_spark.schema import TEXT, arrow_schema
 from nsqd_py.protocol.batch import SIZE_BYTES, Batch
 
 ID_BYTES = 16
@@ -329,6 +329,9 @@ class Chunk:
 
     def column(self, name: str) -> pa.Array:
         """Return one column of `nsq_spark.schema`; null where it is not known."""
+        if name == TEXT:
+            # Not copied, and not checked, as when Spark casts bytes to text.
+            return self.bodies.view(pa.string())
         values = getattr(self, _ATTRIBUTES[name])
         kind = arrow_schema().field(name).type
         if values is None:

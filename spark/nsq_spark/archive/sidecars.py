@@ -113,9 +113,13 @@ class FilePart(NamedTuple):
 
 @dataclass
 class Manifests:
-    """The manifests in the directories above files. Each is read once."""
+    """The manifests in the directories above files. Each is read once.
+
+    sizes_bytes  of those that were read, by path
+    """
 
     _storage: Storage
+    sizes_bytes: dict[str, int] = field(default_factory=dict)
     _read: dict[str, dict[str, list[FilePart]]] = field(default_factory=dict)
 
     def complete(self, entry: Entry) -> list[FilePart]:
@@ -153,9 +157,13 @@ class Manifests:
     def _manifest(self, directory: str) -> dict[str, list[FilePart]]:
         """Return the parts of each file in order; a file that begins again replaces the earlier one of its name."""
         found: dict[str, list[FilePart]] = {}
-        texts = (self._storage.head(f"{directory}/{name}", sys.maxsize) for name in MANIFESTS)
-        lines = b"\n".join(texts)
-        for line in lines.splitlines():
+        lines: list[bytes] = []
+        for path in (f"{directory}/{name}" for name in MANIFESTS):
+            text = self._storage.head(path, sys.maxsize)
+            if text:
+                self.sizes_bytes[path] = len(text)
+                lines += text.splitlines()
+        for line in lines:
             try:
                 fields = orjson.loads(line)
                 path = str(fields["path"])

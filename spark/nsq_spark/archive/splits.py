@@ -120,6 +120,10 @@ class Requested:
         )
 
     @property
+    def needs_bodies(self) -> bool:
+        return self.columns is None or not self.columns.isdisjoint(("body", "text"))
+
+    @property
     def needs_topics(self) -> bool:
         has_choice = self.topics is not None or self.topic_pattern is not None
         return has_choice or self.columns is None or "topic" in self.columns

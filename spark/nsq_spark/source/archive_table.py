@@ -29,7 +29,7 @@ from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.formats.parquet import STORED_TYPES, leaves_topic_to_directory
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.names import hive_topic
-from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Requested, Skipped
+from nsq_spark.archive.splits import Compression, FileInfo, Format, Requested, Skipped
 from nsq_spark.archive.storage import Storage
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, Rows, partitions_of, read_partition
@@ -153,7 +153,7 @@ class OwnReader:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Rows:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             partition = self.partitions[number]
-            damage = Damage("skip" if partition.options.skip_damaged else "fail")
+            damage = partition.options.damage()
             yield from read_partition(partition, damage)
             if self._damage and damage.counts:
                 self._damage.add(damage.counts)

@@ -27,6 +27,7 @@ from nsq_spark.archive.splits import (
     FileInfo,
     Format,
     Names,
+    Requested,
     Split,
     pack,
     plan_splits,
@@ -98,11 +99,18 @@ def partitions_of(
     ]
 
 
+def tasks_of(files: Sequence[FileInfo], options: ReadOptions) -> list[list[Split]]:
+    """Return the splits of files that each task reads."""
+    target_bytes = split_bytes(options.split_bytes, sum(info.size_bytes for info in files))
+    return pack(plan_splits(files, target_bytes), target_bytes)
+
+
 def _split_bytes(
     files: Sequence[FileInfo], total_bytes: int, options: ReadOptions, columns: Sequence[str]
 ) -> int:
     """Return the bytes of files for each task. Of Parquet without bodies, a task reads only some of them."""
-    has_bodies = "body" in columns or any(info.format is not Format.PARQUET for info in files)
+    needs_bodies = Requested(columns=frozenset(columns)).needs_bodies
+    has_bodies = needs_bodies or any(info.format is not Format.PARQUET for info in files)
     part = 1 if has_bodies or options.split_bytes else _PARQUET_PER_READ_WITHOUT_BODIES
     return part * split_bytes(options.split_bytes, total_bytes // part, options.parallelism)
 
@@ -125,7 +133,7 @@ def read_partition(partition: ArchivePartition, damage: Damage | None = None) ->
     """Yield batches with exactly the columns asked for, as Spark demands. Raises ArchiveError."""
     leave_out_of_collections()
     options = partition.options
-    damage = damage or Damage("skip" if options.skip_damaged else "fail")
+    damage = damage or options.damage()
     choose = partition.chooser()
     requested = options.requested
     # A chooser asks for ids; and with damage that is skipped, the rows must not depend on the columns.

@@ -4,75 +4,55 @@ The rule of the hand-over: a message is read from the log of its nsqd if that ke
 by its id, and ids rise in a log. The manifest of nsq-to-file has the ids and the positions of the messages in each file, so that
 files are not read for a plan. Files that it does not describe are read once.
 
-The archive may have a message twice, since nsq-to-file writes at least once; one of them is read. A *stretch* has the messages of
-a log in files whose ids overlap; no two stretches overlap.
+The archive may have a message twice, since nsq-to-file writes at least once; one of them is read.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise, starmap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, pairwise
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.chunk import Chunk
-from nsq_spark.archive.listing import entries, survey
-from nsq_spark.archive.read import read
-from nsq_spark.archive.sidecars import Manifests, NsqdPart
+from nsq_spark.archive.sidecars import NsqdPart
 from nsq_spark.archive.splits import (
     ArchiveError,
-    Damage,
     FileInfo,
     Names,
     NotThere,
     Numbers,
-    Requested,
     Span,
     Split,
     pack,
     plan_splits,
 )
+from nsq_spark.source.archived_files import ArchivedFiles, Parts, by_nsqd, ids_in
 from nsq_spark.source.batch_reader import ArchivePartition
+from nsq_spark.source.known_logs import Source
 from nsq_spark.source.live_options import LogKey, Position
-from nsq_spark.source.nsqds import END_OF_IDS, Retained
+from nsq_spark.source.log_archive import LogArchive, Stretch, are_within, merged
+from nsq_spark.source.nsqds import END_OF_IDS
 from nsq_spark.source.options import ReadOptions, split_bytes
-from nsq_spark.source.store_history import IDS_DO_NOT_RISE, ArchivedStores
-from nsqd_py.runtime.private_files import open_file
 
-_REPORT_EVERY_S = 10.0
 # Files that a table has rewritten stay for an hour or longer, until VACUUM.
 _LISTED_FOR_S = 600.0
+# A stream asks all the time. It looks at the manifests once a second, and lists files for a twentieth of its time at most.
+_LOOK_EVERY_S = 1.0
+_LISTING_SHARE = 20
 # A task that removes repeated messages reads files that reach into its ids from both sides, so it has more bytes than others.
 _SPLITS_OF_WINDOW = 2
 _NO_IDS: Numbers = np.zeros(0, np.int64)
-_UNKNOWN = (
-    "nsq: it is not known whether the archive has all messages of topic %s of %s, whose log is gone: nsq-to-file did not note "
-    "how many there were"
-)
 
 _log = logging.getLogger("nsqd_py.spark")
-
-
-class ArchivedFile(NamedTuple):
-    """A file, and its messages by topic and nsqd, as the archive names this."""
-
-    info: FileInfo
-    parts: list[tuple[LogKey, NsqdPart]]
-
-
-# A topic and nsqd as the archive names these, and the epoch of the log, if it is known.
-Source: TypeAlias = tuple[LogKey, int | None]
 
 
 class Owner(NamedTuple):
@@ -84,41 +64,6 @@ class Owner(NamedTuple):
 
 # Of the names in a file.
 Owners: TypeAlias = Mapping[LogKey, list[Owner]]
-
-
-class Stretch(NamedTuple):
-    """Messages of a log; see above.
-
-    messages   their number; a message that is there twice may count twice, unless `is_exact`
-    first_seq  number of messages in the log before the first one, and the epoch of the log; None if not known
-    files      their numbers
-    """
-
-    first_id: int
-    last_id: int
-    messages: int
-    is_exact: bool
-    epoch: int | None
-    first_seq: int | None
-    files: frozenset[int]
-
-    @property
-    def beginning(self) -> Position:
-        return Position(self.first_id - 1, self.first_seq, self.epoch)
-
-    @property
-    def end(self) -> Position:
-        """The position behind the last message. Its count is not known: messages may be missing in between."""
-        return Position(self.last_id, None, self.epoch)
-
-    def joined(self, later: Stretch) -> Stretch:
-        """Return this stretch with one that begins in it."""
-        return self._replace(
-            last_id=max(self.last_id, later.last_id),
-            messages=self.messages + later.messages,
-            is_exact=False,
-            files=self.files | later.files,
-        )
 
 
 class Bounds(NamedTuple):
@@ -154,11 +99,11 @@ class HistoryPartition(ArchivePartition):
         def chosen(chunk: Chunk) -> Chunk:
             mask = np.zeros(chunk.count, dtype=bool)
             owners = self.of_files.get(chunk.file, self.owners)
-            for nsqd, rows, ids in _by_nsqd(chunk):
+            for nsqd, rows, ids in by_nsqd(chunk):
                 requested = np.zeros(len(ids), dtype=bool)
                 for log, owned in _by_owner(ids, owners.get(LogKey(chunk.topic, nsqd), [])):
                     if bounds := self.bounds.get(log):
-                        requested |= owned & _are_within(ids, bounds.low, bounds.high)
+                        requested |= owned & are_within(ids, bounds.low, bounds.high)
                         if self.may_repeat:
                             requested &= ~owned | _are_new(ids, seen[log])
                             seen[log] = np.append(seen[log], ids[owned & requested])
@@ -169,11 +114,13 @@ class HistoryPartition(ArchivePartition):
 
 
 class History:
-    """The contents of an archive, by log. It is listed when that is needed, once in some minutes, or after `forget`.
+    """The contents of an archive, by log. It is listed when that is needed; again after `forget`, or after `refresh` if there
+    is something new.
 
     owners_of      returns the logs of topics and nsqds of the archive, by the last messages of each in each epoch
     remembered_at  where it is retained what files have that no manifest describes; "" for nowhere
     waits          True if the archive need not be there yet
+    clock          seconds that have passed
 
     Its methods raise ArchiveError.
     """
@@ -188,33 +135,61 @@ class History:
     ) -> None:
         self._options = options
         self._owners_of = owners_of
-        self._known = _KnownFiles(options, remembered_at)
+        self._known = ArchivedFiles(options, remembered_at)
         self._waits = waits
         self._is_awaited = False
+        self.clock = time.monotonic
         self._listed_s = 0.0
-        self._files: list[ArchivedFile] = []
+        self._look_at_s = 0.0
+        self._files: dict[FileInfo, Parts] = {}
         self._owners: Mapping[Source, LogKey] = {}
-        self._stretches: dict[LogKey, list[Stretch]] | None = None
-        self._known_ends: dict[LogKey, dict[int, Position]] = {}
-        self._unknown: set[LogKey] = set()  # logs of which the archive may lack messages
-        self._last_ids: dict[LogKey, tuple[Stretch, Numbers]] = {}
-        self._distinct: dict[tuple[LogKey, Stretch], int] = {}
+        self._logs: dict[LogKey, LogArchive] = {}
+        self._is_listed = False
 
     def forget(self) -> None:
         """List new files when they are needed again."""
-        self._stretches = None
+        self._is_listed = False
+
+    def refresh(self) -> None:
+        """List files again if nsq-to-file has finished one since then, or if that was long ago. After an error, what was listed
+        before stays: the logs that a query reads may not need more.
+        """
+        now_s = self.clock()
+        if not self._is_listed or now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + _LOOK_EVERY_S
+        if now_s < self._listed_s + _LISTED_FOR_S and not self._known.have_changed():
+            return
+        self._is_listed = False
+        try:
+            self.logs()
+        except ArchiveError as error:
+            _log.warning("%s", error)
+            self._is_listed = True
+            self._listed_s = -_LISTED_FOR_S  # so that it is listed again
+            self._wait_after(now_s)
+
+    def _wait_after(self, began_s: float) -> None:
+        """Look again when as much time has passed that listing takes a small share of it."""
+        now_s = self.clock()
+        self._look_at_s = now_s + max(_LOOK_EVERY_S, _LISTING_SHARE * (now_s - began_s))
 
     def is_awaited(self) -> bool:
         """True if the archive is not there yet."""
         self.logs()
         return self._is_awaited
 
-    def logs(self) -> Mapping[LogKey, list[Stretch]]:
-        """Return the stretches of each log that the archive has messages of, in order."""
-        if self._stretches is not None and time.monotonic() < self._listed_s + _LISTED_FOR_S:
-            return self._stretches
+    def of(self, log: LogKey) -> LogArchive:
+        """Return what the archive has of a log, perhaps nothing."""
+        return self.logs().get(log) or LogArchive(log, [], {}, partial(self._ids_of_file, log))
+
+    def logs(self) -> Mapping[LogKey, LogArchive]:
+        """Return the logs that the archive has messages of."""
+        if self._is_listed:
+            return self._logs
+        began_s = self.clock()
         try:
-            self._files = [file for file in self._known.files() if file.parts]
+            files = self._known.files()
         except NotThere as error:
             if not self._waits:
                 raise
@@ -222,21 +197,33 @@ class History:
                 _log.warning("nsq: %s: waiting for it", error)
             self._is_awaited = True
             return {}
-        self._is_awaited = False
-        self._listed_s = time.monotonic()
-        parts = [named for file in self._files for named in file.parts]
-        parts.sort(key=lambda named: named[1].last_id)
+        parts = sorted(chain.from_iterable(files.values()), key=lambda named: named[1].last_id)
         newest = {(name, part.epoch): (name, part) for name, part in parts}
-        self._owners = self._owners_of(list(newest.values()))
-        found: dict[LogKey, list[Stretch]] = defaultdict(list)
-        for number, file in enumerate(self._files):
-            for name, part in file.parts:
-                found[self._owners[name, part.epoch]].append(Stretch(*part[1:-1], frozenset((number,))))
-        self._known_ends = self._ends()
-        self._stretches = {log: _merged(stretches) for log, stretches in found.items()}
-        self._last_ids.clear()  # the numbers of files are other ones
-        self._distinct.clear()
-        return self._stretches
+        owners = self._owners_of(list(newest.values()))
+        if any(owners.get(source, log) != log for source, log in self._owners.items()):
+            self._logs.clear()  # what was read of files may be of another log
+        self._is_awaited = False
+        self._files = files
+        self._owners = owners
+        self._logs = self._logs_in_files()
+        self._is_listed = True
+        self._listed_s = self.clock()
+        self._wait_after(began_s)
+        return self._logs
+
+    def _logs_in_files(self) -> dict[LogKey, LogArchive]:
+        stretches: dict[LogKey, list[Stretch]] = defaultdict(list)
+        for info, parts in self._files.items():
+            for name, part in parts:
+                stretch = Stretch(*part[1:-1], frozenset((info,)))
+                stretches[self._owners[name, part.epoch]].append(stretch)
+        ends = self._ends()
+        found: dict[LogKey, LogArchive] = {}
+        for log, some in stretches.items():
+            found[log] = LogArchive(log, merged(some), ends[log], partial(self._ids_of_file, log))
+            if log in self._logs:
+                found[log].learn(self._logs[log])
+        return found
 
     def _ends(self) -> dict[LogKey, dict[int, Position]]:
         """Return the last position in each epoch of a log that nsq-to-file knew of, in whatever files the messages are."""
@@ -249,222 +236,17 @@ class History:
             found[log][part.epoch] = max(end, found[log].get(part.epoch, end), key=attrgetter("seq"))
         return found
 
-    def stretches(self, log: LogKey) -> list[Stretch]:
-        """Return them in order."""
-        return self.logs().get(log, [])
-
-    # ---- positions
-
-    def beginning(self, log: LogKey) -> Position | None:
-        """Return the position before the first message; None if there is none."""
-        return next((one.beginning for one in self.stretches(log)), None)
-
-    def end(self, log: LogKey) -> Position | None:
-        """Return the position behind the last message; None if there is none."""
-        return next((one.end for one in reversed(self.stretches(log))), None)
-
-    def count(self, log: LogKey, low: Position, high: Position) -> int:
-        """Return about how many messages are between two positions, rather more. No file is read for it."""
-        found = 0
-        cut, ids = self._last_ids.get(log, (None, _NO_IDS))
-        for one in self.stretches(log):
-            if one.first_id > high.last_id or one.last_id <= low.last_id:
-                continue
-            if one == cut:
-                found += int(np.count_nonzero(_are_within(ids, low.last_id, high.last_id)))
-            elif one.first_seq is not None and high.count is not None and one.epoch == high.epoch:
-                found += min(one.messages, high.count - one.first_seq)
-            else:
-                found += one.messages
-        return found
-
-    def take(self, log: LogKey, low: Position, high: int, most: int, *, is_complete: bool) -> Position:
-        """Return the position behind the first `most` messages after `low` and up to the id `high`.
-
-        Ids are read only of the stretch in which that position is.
-
-        is_complete  no message is missing between the two, so that the number of messages before the position is known if it is
-                known before `low`, or where a stretch begins
-        """
-        position = low
-        for one in self.stretches(log):
-            if one.last_id <= position.last_id:
-                continue
-            if one.first_id > high or not most:
-                break
-            count = one.first_seq
-            if one.first_id <= position.last_id:
-                count = position.count if position.epoch == one.epoch else None
-            elif one.last_id <= high and one.messages <= most:
-                position = replace(one.end, count=None if count is None else count + self._messages(log, one))
-                most -= one.messages
-                continue
-            ids = self._ids(log, one)
-            taken = ids[_are_within(ids, position.last_id, high)][:most]
-            if len(taken):
-                position = Position(int(taken[-1]), None if count is None else count + len(taken), one.epoch)
-                most -= len(taken)
-        return position if is_complete else replace(position, count=None)
-
-    def missing(
-        self,
-        log: LogKey,
-        low: Position,
-        high: Position,
-        kept: Retained | None,
-        position_at: Callable[[int], Position | None],
-    ) -> int:
-        """Return how many messages between two positions the archive lacks; where that is not known, how many it may lack.
-
-        Between two positions with known numbers of messages, the archive must have as many ids. Ids are read only if messages
-        are missing in a stretch that reaches beyond the two positions. Where the archive begins, nothing is missing, unless the
-        number of messages before that is not known.
-
-        kept         what the log keeps, from its earliest message on; None if its nsqd is gone
-        position_at  returns the position of a message in the log, if it keeps that message
-        """
-        ended = self._known_counts(log) | dict(kept.ended if kept else ())
-        before = self._before(log, low)
-        after = self._after(log, high, kept, position_at)
-        between = self._beginnings(log, low.last_id, high.last_id)
-        lost = self._lost(log, [before, *between, after], ended)
-        if lost:
-            before = before if low.count is None else low
-            after = after if high.count is None else high
-            lost = self._lost(log, [before, *between, after], ended)
-        return lost
-
-    def _known_counts(self, log: LogKey) -> dict[int, int]:
-        """Return how many messages each epoch of a log had at least."""
-        return {epoch: end.seq for epoch, end in self._known_ends.get(log, {}).items()}
-
-    def _beginnings(self, log: LogKey, low: int, high: int) -> list[Position]:
-        """Return the known positions at which stretches begin that have their first message between two ids."""
-        return [
-            one.beginning
-            for one in self.stretches(log)
-            if one.first_seq is not None and low < one.first_id <= high
-        ]
-
-    def _before(self, log: LogKey, low: Position) -> Position | None:
-        """Return the last known position up to `low` that is in no stretch; `low` if there is none, None if that is not known."""
-        known = self._beginnings(log, -1, low.last_id)
-        stretch = self._around(log, low)
-        if low.count is not None:
-            return stretch.beginning if stretch and stretch.first_seq is not None else low
-        if known:
-            return known[-1]
-        is_unknown = any(one.first_seq is None for one in self.stretches(log)[:1])
-        return Position() if is_unknown else None
-
-    def _after(
-        self,
-        log: LogKey,
-        high: Position,
-        kept: Retained | None,
-        position_at: Callable[[int], Position | None],
-    ) -> Position | None:
-        """Return the first known position from `high` on that is in no stretch; `high` if there is none, None if that is not
-        known.
-        """
-        stretch = self._around(log, high)
-        if stretch is None and high.count is not None:
-            return high
-        end = stretch.last_id if stretch else high.last_id
-        if stretch and (position := position_at(end)):
-            return position
-        known = self._beginnings(log, end, END_OF_IDS)[:1]
-        if kept and kept.is_empty:  # all that is archived is before its end
-            newest = self.end(log) or high
-            known.append(replace(kept.first, message_id=max(end, newest.last_id, kept.first.last_id)))
-        elif kept and kept.first.last_id >= end:
-            known.append(kept.first)
-        otherwise = None if high.count is None else high
-        if kept is None and otherwise is None:
-            otherwise = self._last_known(log)
-        return min(known, key=lambda position: position.last_id, default=otherwise)
-
-    def _last_known(self, log: LogKey) -> Position | None:
-        """Return the last position that nsq-to-file knew of a log; None if it knew none."""
-        newest = self.end(log)
-        assert newest is not None
-        last = self._known_ends.get(log, {}).get(newest.epoch or 0)
-        if log not in self._unknown and (last is None or last.is_before(newest)):
-            _log.warning(_UNKNOWN, log.topic, log.nsqd)
-            self._unknown.add(log)
-        return last
-
-    def _around(self, log: LogKey, position: Position) -> Stretch | None:
-        """Return the stretch with messages on both sides of a position."""
-        for one in self.stretches(log):
-            if one.first_id <= position.last_id < one.last_id:
-                return one
-        return None
-
-    def _lost(self, log: LogKey, known: list[Position | None], ended: Mapping[int, int]) -> int:
-        """Return how many messages are missing between known positions, which follow each other."""
-        there = [position for position in known if position is not None]
-        return sum(self._lacking(log, before, after, ended) for before, after in pairwise(there))
-
-    def _lacking(self, log: LogKey, before: Position, after: Position, ended: Mapping[int, int]) -> int:
-        """Return how many messages are missing between two known positions.
-
-        ended  how many messages earlier logs had, which were deleted with the topic, by epoch
-        """
-        is_another = None not in (before.epoch, after.epoch) and before.epoch != after.epoch
-        if not is_another:
-            return max(0, after.seq - before.seq - self._archived(log, before, after))
-        assert before.epoch is not None and after.epoch is not None
-        left = {epoch: count for epoch, count in ended.items() if before.epoch <= epoch < after.epoch}
-        if before.epoch not in left:
-            return max(0, sum(left.values()) + after.seq - self._archived(log, before, after, before.epoch))
-        left[before.epoch] = max(0, left[before.epoch] - before.seq)
-        return max(0, sum(left.values()) + after.seq - self._archived(log, before, after))
-
-    def _archived(self, log: LogKey, low: Position, high: Position, but_epoch: int | None = None) -> int:
-        """Return how many ids there are between two positions, without those of an epoch."""
-        found = 0
-        for one in self.stretches(log):
-            if one.first_id > high.last_id or one.last_id <= low.last_id:
-                continue
-            if but_epoch is not None and one.epoch == but_epoch:
-                continue
-            if one.first_id > low.last_id and one.last_id <= high.last_id:
-                found += self._messages(log, one)
-            else:
-                ids = self._ids(log, one)
-                found += int(np.count_nonzero(_are_within(ids, low.last_id, high.last_id)))
-        return found
-
-    def _messages(self, log: LogKey, stretch: Stretch) -> int:
-        """Return how many messages a stretch has, without those that are there twice."""
-        if stretch.is_exact:
-            return stretch.messages
-        if (log, stretch) not in self._distinct:
-            self._distinct[log, stretch] = len(self._ids(log, stretch))
-        return self._distinct[log, stretch]
-
-    def _ids(self, log: LogKey, stretch: Stretch) -> Numbers:
-        """Return the ids of a stretch in order, each once."""
-        known, ids = self._last_ids.get(log, (None, _NO_IDS))
-        if known != stretch:
-            found = [self._ids_of_file(log, self._files[number]) for number in sorted(stretch.files)]
-            ids = np.unique(np.concatenate(found))
-            ids = ids[_are_within(ids, stretch.first_id - 1, stretch.last_id)]
-            self._last_ids[log] = stretch, ids
-        return ids
-
-    def _ids_of_file(self, log: LogKey, file: ArchivedFile) -> Numbers:
-        owners = self._owners_in(file)
+    def _ids_of_file(self, log: LogKey, info: FileInfo) -> Numbers:
+        owners = self._owners_in(info)
         found = [_NO_IDS]
-        for name, ids in _ids_in([file.info], self._options, self._options.requested).items():
+        for name, ids in ids_in([info], self._options, self._options.requested).items():
             found += [ids[owned] for owner, owned in _by_owner(ids, owners.get(name, [])) if owner == log]
         return np.concatenate(found)
 
-    def _owners_in(self, file: ArchivedFile) -> Owners:
+    def _owners_in(self, info: FileInfo) -> Owners:
         """Return the logs of the names in a file. An address may have been that of several nsqds, one after the other."""
         found: dict[LogKey, list[Owner]] = {}
-        for name, part in sorted(file.parts, key=lambda named: named[1].first_id):
+        for name, part in sorted(self._files[info], key=lambda named: named[1].first_id):
             log = self._owners[name, part.epoch]
             owners = found.setdefault(name, [])
             last_id = part.last_id
@@ -472,7 +254,7 @@ class History:
                 last_id = max(last_id, owners.pop().last_id)
             elif owners and owners[-1].last_id >= part.first_id:
                 raise ArchiveError(
-                    f"nsq: {file.info.path} has messages of topic {name.topic} of two nsqds that had the address {name.nsqd} in "
+                    f"nsq: {info.path} has messages of topic {name.topic} of two nsqds that had the address {name.nsqd} in "
                     "turn, and their ids do not say which message is of which: nsq-to-file must begin another file then"
                 )
             owners.append(Owner(log, last_id))
@@ -484,26 +266,22 @@ class History:
 
     def partitions(self, requested: Mapping[LogKey, Span], columns: Names) -> list[InputPartition]:
         """Return the partitions that read messages of logs with ids above the first and up to the second."""
-        stretches = chain.from_iterable(map(self.stretches, requested))
-        inexact: set[int] = set().union(*(one.files for one in stretches if not one.is_exact))
+        stretches = chain.from_iterable(self.of(log).stretches for log in requested)
+        inexact: set[FileInfo] = set().union(*(one.files for one in stretches if not one.is_exact))
         bounds = {log: Bounds(log, *span) for log, span in requested.items()}
         owners = {name: [Owner(log, END_OF_IDS)] for (name, _), log in self._owners.items()}
         of_files: dict[str, Owners] = {}
         single: list[FileInfo] = []
-        mixed: list[ArchivedFile] = []
-        for number, file in enumerate(self._files):
-            if not self._has_some(file, bounds):
-                continue
-            of_file = self._owners_in(file)
+        mixed: list[FileInfo] = []
+        for info in self._with_some(self._files, bounds):
+            of_file = self._owners_in(info)
             if any(owners[name] != found_owners for name, found_owners in of_file.items()):
-                of_files[file.info.path] = of_file
-            if number in inexact:
-                mixed.append(file)
+                of_files[info.path] = of_file
+            if info in inexact:
+                mixed.append(info)
             else:
-                single.append(file.info)
-        target_bytes = split_bytes(
-            self._options.split_bytes, sum(file.info.size_bytes for file in self._files)
-        )
+                single.append(info)
+        target_bytes = split_bytes(self._options.split_bytes, sum(info.size_bytes for info in self._files))
         groups = pack(plan_splits(single, target_bytes), target_bytes)
         found: list[InputPartition] = [
             HistoryPartition(self._options, columns, group, bounds, owners, of_files) for group in groups
@@ -514,24 +292,30 @@ class History:
             )
         return found
 
-    def _has_some(self, file: ArchivedFile, bounds: Mapping[LogKey, Bounds]) -> bool:
-        """True if a file may have messages within bounds."""
-        for name, part in file.parts:
+    def _with_some(self, files: Iterable[FileInfo], bounds: Mapping[LogKey, Bounds]) -> list[FileInfo]:
+        """Return the files that may have messages within bounds."""
+        return [
+            info
+            for info in files
+            if any(of_log.overlap(part) for of_log, part in self._bounded(info, bounds))
+        ]
+
+    def _bounded(self, info: FileInfo, bounds: Mapping[LogKey, Bounds]) -> Iterator[tuple[Bounds, NsqdPart]]:
+        """Yield the parts of a file that are of a log with bounds, with these."""
+        for name, part in self._files[info]:
             of_log = bounds.get(self._owners[name, part.epoch])
-            if of_log and of_log.overlap(part):
-                return True
-        return False
+            if of_log:
+                yield of_log, part
 
     def _windows(
-        self, files: list[ArchivedFile], bounds: Mapping[LogKey, Bounds], target_bytes: int
+        self, files: list[FileInfo], bounds: Mapping[LogKey, Bounds], target_bytes: int
     ) -> Iterator[tuple[dict[LogKey, Bounds], list[Split]]]:
         """Yield bounds that follow each other, and the splits of the files that reach into them."""
         cuts = [0]
         size_bytes = reached = 0
-        for file in sorted(files, key=lambda file: min(part.first_id for _, part in file.parts)):
-            size_bytes += file.info.size_bytes
-            last_ids = (part.last_id for name, part in file.parts if self._owners[name, part.epoch] in bounds)
-            reached = max(reached, *last_ids)
+        for info in sorted(files, key=lambda info: min(part.first_id for _, part in self._files[info])):
+            size_bytes += info.size_bytes
+            reached = max(reached, *(part.last_id for _, part in self._bounded(info, bounds)))
             if size_bytes >= target_bytes:
                 cuts.append(reached)
                 size_bytes = 0
@@ -541,128 +325,15 @@ class History:
                 for log, each in bounds.items()
                 if each.low < high and each.high > low
             }
-            inside = [file.info for file in files if self._has_some(file, window)]
-            yield window, plan_splits(inside, END_OF_IDS)
-
-
-def _merged(stretches: list[Stretch]) -> list[Stretch]:
-    found: list[Stretch] = []
-    for one in sorted(stretches, key=lambda one: (one.first_id, one.first_seq is None)):
-        if found and one.first_id <= found[-1].last_id:
-            found[-1] = found[-1].joined(one)
-        else:
-            found.append(one)
-    return found
-
-
-# ---- what files have
-
-
-class _KnownFiles:
-    """The contents of the files of an archive, from the manifest or from reading each once.
-
-    positions  after `files`: parts with the positions of their first messages, by topic, nsqd and id, of stores and from all
-               lines of manifests, also about files that a table has rewritten
-    """
-
-    def __init__(self, options: ReadOptions, remembered_at: str) -> None:
-        self._options = options
-        self._path = Path(remembered_at or os.devnull)
-        self._stores = ArchivedStores(options)
-        self._read: dict[str, list[tuple[str, NsqdPart]]] = {}
-        self.positions: dict[tuple[str, str, int], NsqdPart] = {}
-        with suppress(OSError):
-            for line in self._path.read_bytes().splitlines():
-                with suppress(ValueError, TypeError):  # of a process that was killed
-                    key, parts = json.loads(line)
-                    self._read[key] = [(topic, NsqdPart(*part)) for topic, part in parts]
-
-    def files(self) -> Iterator[ArchivedFile]:
-        """Yield the files with messages of requested topics. Raises ArchiveError."""
-        options = self._options
-        stored = list(starmap(ArchivedFile, self._stores.files()))
-        yield from stored
-        manifests = Manifests(options.storage)
-        others: list[str] = []
-        for entry in entries(self._stores.others, options.storage, options.hints):
-            parts = manifests.complete(entry)
-            if parts and all(part.nsqds for part in parts):
-                info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
-                yield self._file(info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds])
-            else:
-                others.append(entry.path)
-        self.positions = manifests.positions()
-        for file in stored:
-            self.positions |= {(log.topic, part.nsqd, part.first_id): part for log, part in file.parts}
-        if others:
-            yield from self._others(others)
-
-    def _file(self, info: FileInfo, parts: list[tuple[str, NsqdPart]]) -> ArchivedFile:
-        has_topic = self._options.requested.has_topic
-        return ArchivedFile(
-            info, [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)]
-        )
-
-    def _others(self, paths: list[str]) -> Iterator[ArchivedFile]:
-        """Yield files that no manifest describes. What OPTIMIZE writes begins where a file did that it has rewritten."""
-        options = self._options
-        report_s = time.monotonic() + _REPORT_EVERY_S
-        infos = survey(paths, options.storage, options.hints, options.requested).files
-        for number, info in enumerate(infos):
-            if not info.may_hold(options.requested):
-                continue
-            key = f"{info.size_bytes}:{info.modified_ns}:{info.path}"
-            if key not in self._read:
-                self._remember(key, info)
-            if time.monotonic() >= report_s:
-                _log.warning(
-                    "nsq: reading files that no manifest describes, once: %d of %d", number + 1, len(infos)
-                )
-                report_s = time.monotonic() + _REPORT_EVERY_S
-            parts = self._read[key]
-            placed = []
-            for topic, part in parts:
-                before = self.positions.get((topic, part.nsqd, part.first_id), part)
-                placed.append((topic, part._replace(epoch=before.epoch, first_seq=before.first_seq)))
-            yield self._file(info, placed)
-
-    def _remember(self, key: str, info: FileInfo) -> None:
-        found = []
-        # Of all topics: another query of the checkpoint may want other ones.
-        for (topic, nsqd), ids in _ids_in([info], self._options, Requested()).items():
-            is_ordered = bool((np.diff(ids) > 0).all())
-            found.append((topic, NsqdPart(nsqd, int(ids.min()), int(ids.max()), len(ids), is_ordered)))
-        self._read[key] = found
-        with suppress(OSError):  # it is read again by the next process
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(
-                self._path, "a", opener=open_file
-            ) as file:  # not through a link that someone has left there
-                file.write(f"{json.dumps([key, found])}\n")
-
-
-def _ids_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) -> dict[LogKey, Numbers]:
-    """Return the ids in files by topic and nsqd, as the archive names this. Raises ArchiveError."""
-    damage = Damage("skip" if options.skip_damaged else "fail")
-    found: dict[LogKey, list[Numbers]] = defaultdict(list)
-    for split in plan_splits(infos, requested=requested):
-        for chunk in read(split, options.storage, requested, damage):
-            for nsqd, _, ids in _by_nsqd(chunk):
-                found[LogKey(chunk.topic, nsqd)].append(ids)
-    return {name: np.concatenate(pieces) for name, pieces in found.items()}
+            yield window, plan_splits(self._with_some(files, window), END_OF_IDS)
 
 
 def _by_owner(ids: Numbers, owners: list[Owner]) -> Iterator[tuple[LogKey, Any]]:
     """Yield the logs that ids belong to, and masks of these."""
     low = -1
     for log, last_id in owners:
-        yield log, _are_within(ids, low, last_id)
+        yield log, are_within(ids, low, last_id)
         low = last_id
-
-
-def _are_within(ids: Numbers, low: int, high: int) -> Any:
-    """Return a mask of the ids above one and up to another."""
-    return (ids > low) & (ids <= high)
 
 
 def _are_new(ids: Numbers, known: Numbers) -> Numbers:
@@ -670,31 +341,3 @@ def _are_new(ids: Numbers, known: Numbers) -> Numbers:
     mask = np.zeros(len(known) + len(ids), dtype=bool)
     mask[np.unique(np.append(known, ids), return_index=True)[1]] = True
     return mask[len(known) :]
-
-
-def _by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:
-    """Return nsqds, their rows, and the ids of these. Raises ArchiveError if the file does not say."""
-    nsqds, texts = chunk.nsqds, chunk.ids
-    if nsqds is None or texts is None or (not isinstance(nsqds, str) and nsqds.null_count):
-        raise ArchiveError(
-            f"nsq: {chunk.file} does not say which message is of which nsqd, which a query on an archive and a log needs: "
-            "nsq-to-file writes that with --format=jsonl, framed or parquet"
-        )
-    if (
-        isinstance(nsqds, str) and isinstance(chunk.raw_ids, np.ndarray) and chunk.raw_ids.ndim == 1
-    ):  # of a store
-        numbers = chunk.raw_ids.astype(np.int64)
-        if (np.diff(numbers) <= 0).any():
-            raise ArchiveError(IDS_DO_NOT_RISE.format(file=chunk.file, topic=chunk.topic))
-        return [(nsqds, slice(None), numbers)]
-    try:
-        ids = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), ">u8").astype(np.int64)
-        if len(ids) != chunk.count or ids.min() < 0:
-            raise ValueError
-    except (ValueError, TypeError):
-        raise ArchiveError(f"nsq: {chunk.file} has messages whose ids are not 16 hex characters") from None
-    if isinstance(nsqds, str):
-        return [(nsqds, slice(None), ids)]
-    codes = nsqds.indices.to_numpy(zero_copy_only=False)
-    names = nsqds.dictionary.to_pylist()
-    return [(names[int(code)], codes == code, ids[codes == code]) for code in np.unique(codes)]

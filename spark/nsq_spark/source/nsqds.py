@@ -87,6 +87,11 @@ class Retained(NamedTuple):
         return is_last_dropped or self.first.seq > self.earliest_seq
 
     @property
+    def epochs(self) -> set[int | None]:
+        """The epochs of this log and of those of its name that were deleted."""
+        return {self.end.epoch, *dict(self.ended)}
+
+    @property
     def is_empty(self) -> bool:
         return len(self.data) <= FILE_HEADER_BYTES
 

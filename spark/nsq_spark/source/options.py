@@ -10,9 +10,9 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, Short
 
 from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.names import zone_of
-from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Names, Requested
+from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, Damage, Names, Requested
 from nsq_spark.archive.storage import Storage
-from nsq_spark.schema import COLUMNS, ddl
+from nsq_spark.schema import COLUMNS, TEXT, ddl
 from nsq_spark.source.declaration import (
     PARALLELISM,
     TIME_ZONE,
@@ -119,6 +119,10 @@ class ReadOptions:
     split_bytes: int | None
     parallelism: int | None = None
 
+    def damage(self) -> Damage:
+        """Return what skips damage, or fails, as the option says."""
+        return Damage("skip" if self.skip_damaged else "fail")
+
 
 class WriteOptions(NamedTuple):
     """The options of a write; see WRITE_OPTIONS."""
@@ -215,13 +219,13 @@ def check_each(name: str, addresses: Iterable[str], check: Callable[[str], objec
 
 def read_columns(schema: StructType) -> Names:
     """Return the names, in order: any of ours, in any order. Raises BadOption."""
-    ours = {column.name: column.ddl.lower() for column in COLUMNS}
+    ours = {column.name: column.ddl.lower() for column in COLUMNS} | {TEXT: "string"}
     for field in schema.fields:
         if ours.get(field.name) != field.dataType.simpleString() or not field.nullable:
             what = (
                 f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
             )
-            raise BadOption(f"nsq: there is no column {what}; a schema is any of {ddl()}")
+            raise BadOption(f"nsq: there is no column {what}; a schema is any of {ddl()}, {TEXT} STRING")
     if not schema.fields:
         raise BadOption("nsq: a schema without columns")
     return tuple(schema.fieldNames())

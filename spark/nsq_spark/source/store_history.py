@@ -60,8 +60,8 @@ class ArchivedStores:
                 if self._options.requested.has_topic(one.info.topic):
                     yield one
 
-    def files(self) -> Iterator[tuple[FileInfo, list[tuple[LogKey, NsqdPart]]]]:
-        """Yield the files with messages, and their parts by log, after a `refresh`. Raises ArchiveError."""
+    def files(self) -> Iterator[tuple[FileInfo, list[tuple[str, NsqdPart]]]]:
+        """Yield the files with messages, and their parts by topic, after a `refresh`. Raises ArchiveError."""
         self.refresh()
         before: tuple[LogKey, int] | None = None
         for info, part, _, epochs in self.logs():
@@ -74,4 +74,4 @@ class ArchivedStores:
             count = part.end_seq - part.first_seq
             span = part.first_id, part.last_id
             end = part.last_id, part.end_seq
-            yield info, [(log, NsqdPart(info.nsqd, *span, count, True, epoch, part.first_seq, end))]
+            yield info, [(info.topic, NsqdPart(info.nsqd, *span, count, True, epoch, part.first_seq, end))]

@@ -14,20 +14,10 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from nsq_spark.archive.chunk import Chunk
-from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import (
-    ArchiveError,
-    Damage,
-    FileInfo,
-    Names,
-    Numbers,
-    Requested,
-    Span,
-    pack,
-    plan_splits,
-)
+from nsq_spark.archive.splits import ArchiveError, FileInfo, Names, Numbers, Requested, Span
 from nsq_spark.archive.store_logs import StoredLog
-from nsq_spark.source.batch_reader import ArchivePartition
+from nsq_spark.source.archived_files import chunks_in
+from nsq_spark.source.batch_reader import ArchivePartition, tasks_of
 from nsq_spark.source.live_options import (
     EARLIEST,
     LATEST,
@@ -41,11 +31,12 @@ from nsq_spark.source.live_options import (
     quotas,
 )
 from nsq_spark.source.nsqds import Answers, id_before, report_loss
-from nsq_spark.source.options import ReadOptions, split_bytes
+from nsq_spark.source.options import ReadOptions
 from nsq_spark.source.planner import Batch
 from nsq_spark.source.store_history import ArchivedStores
 
 _NO_NUMBERS: Numbers = np.zeros(0, np.int64)
+_IDS = Requested(columns=frozenset(("id", "position")))
 
 
 @dataclass(repr=False)
@@ -213,8 +204,7 @@ class StorePlanner:
                 if part.first_seq < last and part.end_seq > first:
                     spans[info.path] = first, last
                     infos.append(info)
-        target_bytes = split_bytes(self._read.split_bytes, sum(info.size_bytes for info in infos))
-        groups = pack(plan_splits(infos, target_bytes), target_bytes)
+        groups = tasks_of(infos, self._read)
         return [NumbersPartition(self._read, self._columns, group, spans) for group in groups]
 
     # ---- logs, and positions in them
@@ -268,13 +258,7 @@ class StorePlanner:
     def _ids_in(self, one: StoredLog) -> tuple[Numbers, Numbers]:
         """Return the numbers and the ids of the messages in a file, which is read for that."""
         if self._ids is None or self._ids[0] != one.info:
-            damage = Damage("skip" if self._read.skip_damaged else "fail")
-            requested = Requested(columns=frozenset(("id", "position")))
-            chunks = [
-                chunk
-                for split in plan_splits([one.info])
-                for chunk in read(split, self._read.storage, requested, damage)
-            ]
+            chunks = list(chunks_in([one.info], self._read, _IDS))
             numbers = np.concatenate([_NO_NUMBERS, *(chunk.positions for chunk in chunks)])
             ids = np.concatenate([_NO_NUMBERS, *(chunk.raw_ids.astype(np.int64) for chunk in chunks)])
             self._ids = one.info, numbers, ids

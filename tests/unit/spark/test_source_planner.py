@@ -22,8 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.source import archived_files
 from nsq_spark.source.batch_reader import ArchivePartition, read_partition
-from nsq_spark.source.history import History
 from nsq_spark.source.live_options import LogKey, Position, TopicOffset, live_options
 from nsq_spark.source.nsqds import LiveTopics, LostMessages, NoTopic, Retained
 from nsq_spark.source.planner import Planner, TopicPartition
@@ -32,6 +32,7 @@ from tests.support.archives import Message, finished_file, framed
 
 TOPIC = "orders"
 NSQDS = ("a", "b")
+VISITORS = ("v", "w")
 NUMBERS = st.integers(1, 9)
 SHARES = st.lists(st.booleans(), min_size=2, max_size=20)
 
@@ -92,6 +93,14 @@ class World:
         log = self.logs[nsqd]
         self.epoch += 1
         self.logs[nsqd] = Log(self.epoch, ended=(*log.ended, (log.epoch, len(log.ids))))
+
+    def visit(self, nsqd: str, count: int) -> None:
+        """An nsqd is there for a time. All that its topic had is archived when it is deleted, and then the nsqd is gone."""
+        self.epoch += 1
+        self.logs[nsqd] = Log(self.epoch)
+        self.publish(nsqd, count)
+        log = self.logs.pop(nsqd)
+        self.write({nsqd: log.ids}, is_described=True, deleted=log)
 
     def write(self, runs: dict[str, list[int]], *, is_described: bool, deleted: Log | None = None) -> None:
         """Write messages of nsqds to a file, or of a log that may be deleted by now."""
@@ -154,8 +163,8 @@ class ModelTopics(LiveTopics):
 
     def read(self, log: LogKey, **place: int) -> Retained:
         nsqd = log.nsqd.partition(":")[0]
-        one = self._world.logs[nsqd]
-        if nsqd in self._world.gone:
+        one = self._world.logs.get(nsqd)
+        if one is None or nsqd in self._world.gone:
             raise ArchiveError(f"{nsqd} is gone")
         if one.is_deleted:
             raise NoTopic("it was deleted", (*one.ended, (one.epoch, len(one.ids)))[not one.ids :])
@@ -189,6 +198,7 @@ class Streams(RuleBasedStateMachine):
         self.remembered = directory / "checkpoint"
         self.found: Counter[int] = Counter()
         self.offset: TopicOffset | None = None
+        self.now_s = 0.0
 
     def teardown(self) -> None:
         self.world.down.clear()
@@ -220,7 +230,14 @@ class Streams(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.plan = Planner(self.options, ("id",), waits=True)
-        self.plan.topics = ModelTopics(self.options, self.world)
+        self.plan.logs.topics = ModelTopics(self.options, self.world)
+        assert self.plan.history is not None
+        self.plan.history.clock = lambda: self.now_s
+
+    @rule(nsqd=st.sampled_from(VISITORS), count=NUMBERS)
+    def visit(self, nsqd: str, count: int) -> None:
+        """Of an nsqd that no process of the query ever saw, only the archive has something, perhaps of several logs."""
+        self.world.visit(nsqd, count)
 
     @rule(nsqd=st.sampled_from(NSQDS), count=NUMBERS)
     def publish(self, nsqd: str, count: int) -> None:
@@ -275,6 +292,7 @@ class Streams(RuleBasedStateMachine):
 
     def step(self, most: int | None, *, crashes: bool = False) -> bool:
         """Read the next batch; False if there is none."""
+        self.now_s += 60  # so that it looks at the manifest again
         if self.offset is None:
             self.world.down.clear()
             self.offset = self.plan.beginning(self.plan.retained(of_all=True))
@@ -398,14 +416,7 @@ class SharedStreams(Streams):
 
     def teardown(self) -> None:
         self.finish_all()
-        if self.offset is not None and self.world.gone:
-            self.history.forget()  # as after ten minutes: only another listing has the last files of an nsqd that is gone
         super().teardown()
-
-    @property
-    def history(self) -> History:
-        assert self.plan.history is not None
-        return self.plan.history
 
     @initialize(notes_ends=st.booleans())
     def begin_to_archive(self, notes_ends: bool) -> None:
@@ -544,3 +555,62 @@ def test_small_batches_go_on_behind_messages_that_are_lost() -> None:
     state.restart()
     state.teardown()
     assert len(state.found) == 25
+
+
+def test_an_nsqd_that_is_not_there_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be gone, or start again; the query asks for it, which may take a minute, for a small share of its time."""
+    asked = 0
+
+    class Counted(ModelTopics):
+        def by_tcp_address(self) -> Any:
+            nonlocal asked
+            asked += 1
+            state.now_s += 5  # the time until it gives up
+            return super().by_tcp_address()
+
+    state = Streams()
+    state.begin(has_location=False, parts=1)
+    state.options = replace(state.options, gone=frozenset())
+    state.restart()
+    state.plan.logs.topics = Counted(state.options, state.world)
+    state.publish("a", 3)
+    state.batch(most=None, crashes=False)
+    state.visit("v", 2)
+    before = asked
+    for _ in range(4):  # a minute passes before each
+        state.publish("a", 1)
+        state.batch(most=None, crashes=False)
+    assert len(state.found) == 7
+    assert asked - before == 2, "at once, and after twenty times as long as it took"
+    assert (
+        caplog.text.count("the archive has messages of topic orders of nsqd v:4150, which is not there") == 2
+    )
+    state.options = replace(state.options, gone=frozenset(("*",)))
+    state.restart()
+    state.teardown()
+
+
+def test_files_whose_ids_overlap_are_read_once_however_often_they_are_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: Counter[str] = Counter()
+    read = archived_files.read
+
+    def counted(split: Any, *more: Any) -> Any:
+        reads[split.path] += 1
+        return read(split, *more)
+
+    monkeypatch.setattr(archived_files, "read", counted)
+    state = SharedStreams()
+    state.begin_to_archive(notes_ends=True)
+    state.begin(has_location=False, parts=1)
+    state.publish("a", 20)
+    state.share("a", [True, False] * 10)
+    state.finish_all()
+    state.drop("a", 20)
+    overlapping = [str(path) for path in state.world.files]
+    for _ in range(5):
+        state.visit("v", 1)
+        state.batch(most=3, crashes=False)
+    assert [reads[path] for path in overlapping] == [1, 1]
+    state.teardown()

@@ -45,7 +45,11 @@ def needed_columns(requested: Requested) -> set[str]:
     """Return the names of STORED_TYPES that the requested columns, and the choice of messages, need."""
     if requested.columns is None:
         return set(STORED_TYPES)
-    chosen = {"timestamp": requested.needs_times, "topic": requested.needs_topics}
+    chosen = {
+        "timestamp": requested.needs_times,
+        "topic": requested.needs_topics,
+        "body": requested.needs_bodies,
+    }
     return {name for name in STORED_TYPES if chosen.get(name, name in requested.columns)}
 
 

@@ -1,0 +1,180 @@
+"""Which messages of which nsqds the files of an archive have. Of most files the manifest of nsq-to-file says it, of stored logs
+the list of the store; others are read, each once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nsq_spark.archive.chunk import Chunk, Chunks
+from nsq_spark.archive.listing import base_of, entries, survey
+from nsq_spark.archive.read import read
+from nsq_spark.archive.sidecars import Manifests, NsqdPart
+from nsq_spark.archive.splits import ArchiveError, FileInfo, Numbers, Requested, plan_splits
+from nsq_spark.source.live_options import LogKey
+from nsq_spark.source.options import ReadOptions
+from nsq_spark.source.store_history import IDS_DO_NOT_RISE, ArchivedStores
+from nsqd_py.runtime.private_files import open_file
+from nsqd_py.stores.directories import MANIFESTS
+
+_REPORT_EVERY_S = 10.0
+
+_log = logging.getLogger("nsqd_py.spark")
+
+
+# Parts of a file by topic and nsqd, as the archive names these.
+Parts: TypeAlias = list[tuple[LogKey, NsqdPart]]
+# A file, and parts of it by topic.
+_File: TypeAlias = tuple[FileInfo, list[tuple[str, NsqdPart]]]
+
+
+class ArchivedFiles:
+    """The contents of the files of an archive, from the manifest or from reading each once.
+
+    positions  after `files`: parts with the positions of their first messages, by topic, nsqd and id, of stores and from all
+               lines of manifests, also about files that a table has rewritten
+    """
+
+    def __init__(self, options: ReadOptions, remembered_at: str) -> None:
+        self._options = options
+        self._path = Path(remembered_at or os.devnull)
+        self._stores = ArchivedStores(options)
+        self._manifests = Manifests(options.storage)
+        self._read: dict[str, list[tuple[str, NsqdPart]]] = {}
+        self.positions: dict[tuple[str, str, int], NsqdPart] = {}
+        with suppress(OSError):
+            for line in self._path.read_bytes().splitlines():
+                with suppress(ValueError, TypeError):  # of a process that was killed
+                    key, parts = json.loads(line)
+                    self._read[key] = [(topic, NsqdPart(*part)) for topic, part in parts]
+
+    def files(self) -> dict[FileInfo, Parts]:
+        """Return the files with messages of requested topics. Raises ArchiveError."""
+        has_topic = self._options.requested.has_topic
+        found: dict[FileInfo, Parts] = {}
+        for info, parts in self._all():
+            requested = [(LogKey(topic, part.nsqd), part) for topic, part in parts if has_topic(topic)]
+            if requested:
+                found[info] = requested
+        return found
+
+    def _all(self) -> Iterator[_File]:
+        options = self._options
+        stored = list(self._stores.files())
+        yield from stored
+        manifests = self._manifests = Manifests(options.storage)
+        others: list[str] = []
+        for entry in entries(self._stores.others, options.storage, options.hints):
+            parts = manifests.complete(entry)
+            if parts and all(part.nsqds for part in parts):
+                info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
+                yield info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds]
+            else:
+                others.append(entry.path)
+        self.positions = manifests.positions()
+        for _, of_store in stored:
+            self.positions |= {(topic, part.nsqd, part.first_id): part for topic, part in of_store}
+        if others:
+            yield from self._others(others)
+
+    def have_changed(self) -> bool:
+        """True if a manifest is not as long as it was when `files` read it."""
+        storage = self._options.storage
+        bases = (base_of(storage.resolved(path)).rstrip("/") for path in self._stores.others)
+        not_there = dict.fromkeys((f"{base}/{MANIFESTS[-1]}" for base in bases), 0)
+        with suppress(ArchiveError):  # the next listing reports it
+            for path, size_bytes in (not_there | self._manifests.sizes_bytes).items():
+                entry = storage.find(path)
+                if size_bytes != (entry.size_bytes if entry else 0):
+                    return True
+        return False
+
+    def _others(self, paths: list[str]) -> Iterator[_File]:
+        """Yield files that no manifest describes. What OPTIMIZE writes begins where a file did that it has rewritten."""
+        options = self._options
+        report_s = time.monotonic() + _REPORT_EVERY_S
+        infos = survey(paths, options.storage, options.hints, options.requested).files
+        for number, info in enumerate(infos):
+            if not info.may_hold(options.requested):
+                continue
+            key = f"{info.size_bytes}:{info.modified_ns}:{info.path}"
+            if key not in self._read:
+                self._remember(key, info)
+            if time.monotonic() >= report_s:
+                _log.warning(
+                    "nsq: reading files that no manifest describes, once: %d of %d", number + 1, len(infos)
+                )
+                report_s = time.monotonic() + _REPORT_EVERY_S
+            placed = []
+            for topic, part in self._read[key]:
+                before = self.positions.get((topic, part.nsqd, part.first_id), part)
+                placed.append((topic, part._replace(epoch=before.epoch, first_seq=before.first_seq)))
+            yield info, placed
+
+    def _remember(self, key: str, info: FileInfo) -> None:
+        found = []
+        # Of all topics: another query of the checkpoint may want other ones.
+        for (topic, nsqd), ids in ids_in([info], self._options, Requested()).items():
+            is_ordered = bool((np.diff(ids) > 0).all())
+            found.append((topic, NsqdPart(nsqd, int(ids.min()), int(ids.max()), len(ids), is_ordered)))
+        self._read[key] = found
+        with suppress(OSError):  # it is read again by the next process
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(
+                self._path, "a", opener=open_file
+            ) as file:  # not through a link that someone has left there
+                file.write(f"{json.dumps([key, found])}\n")
+
+
+def chunks_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) -> Chunks:
+    """Read files here, on the driver. Raises ArchiveError."""
+    damage = options.damage()
+    for split in plan_splits(infos, requested=requested):
+        yield from read(split, options.storage, requested, damage)
+
+
+def ids_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) -> dict[LogKey, Numbers]:
+    """Return the ids in files by topic and nsqd, as the archive names this. Raises ArchiveError."""
+    found: dict[LogKey, list[Numbers]] = defaultdict(list)
+    for chunk in chunks_in(infos, options, requested):
+        for nsqd, _, ids in by_nsqd(chunk):
+            found[LogKey(chunk.topic, nsqd)].append(ids)
+    return {name: np.concatenate(pieces) for name, pieces in found.items()}
+
+
+def by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:
+    """Return nsqds, their rows, and the ids of these. Raises ArchiveError if the file does not say."""
+    nsqds, texts = chunk.nsqds, chunk.ids
+    if nsqds is None or texts is None or (not isinstance(nsqds, str) and nsqds.null_count):
+        raise ArchiveError(
+            f"nsq: {chunk.file} does not say which message is of which nsqd, which a query on an archive and a log needs: "
+            "nsq-to-file writes that with --format=jsonl, framed or parquet"
+        )
+    if (
+        isinstance(nsqds, str) and isinstance(chunk.raw_ids, np.ndarray) and chunk.raw_ids.ndim == 1
+    ):  # of a store
+        numbers = chunk.raw_ids.astype(np.int64)
+        if (np.diff(numbers) <= 0).any():
+            raise ArchiveError(IDS_DO_NOT_RISE.format(file=chunk.file, topic=chunk.topic))
+        return [(nsqds, slice(None), numbers)]
+    try:
+        ids = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), ">u8").astype(np.int64)
+        if len(ids) != chunk.count or ids.min() < 0:
+            raise ValueError
+    except (ValueError, TypeError):
+        raise ArchiveError(f"nsq: {chunk.file} has messages whose ids are not 16 hex characters") from None
+    if isinstance(nsqds, str):
+        return [(nsqds, slice(None), ids)]
+    codes = nsqds.indices.to_numpy(zero_copy_only=False)
+    names = nsqds.dictionary.to_pylist()
+    return [(names[int(code)], codes == code, ids[codes == code]) for code in np.unique(codes)]
