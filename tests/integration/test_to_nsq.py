@@ -399,7 +399,7 @@ def test_an_nsqd_that_hangs_is_given_up(make_nsqd, start, flags, limit):
 def test_a_terminal_shows_the_progress(nsqd, tmp_path):
     path = tmp_path / "records"
     path.write_bytes(b"record\n" * 1000)
-    command = shlex.join([sys.executable, "-m", "nsq_apps", "to_nsq", "--topic=t", "--rate=1000", *to(nsqd)])
+    command = shlex.join([sys.executable, "-m", "nsq_apps", "to_nsq", "--topic=t", "--rate=400", *to(nsqd)])
     with on_terminal(["sh", "-c", f"exec {command} < {path}"], columns=100) as terminal:
         terminal.wait_for_text("7.0/7.0 kB")
         assert "━━━━━━━━" in terminal.line_with("100%")
