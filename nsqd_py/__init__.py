@@ -2,13 +2,14 @@
 
 The way of a message:
 1. net/transport.py reads bytes from a socket; protocol/parser.py makes commands of them.
-2. tcp/connection.py hands a PUB to queue/topic.py. HTTP publishes arrive there from api/publishing.py.
+2. tcp/connection.py hands a PUB to queue/topic.py; most come the short way, through tcp/fast_publishing.py. HTTP publishes
+   arrive there from api/publishing.py.
 3. At the end of the event-loop iteration, net/loop_iteration.py lets each topic write all publishes of the
    iteration as one batch to its log (diskqueue/log.py). Then the answers `OK` leave.
 4. Each channel gives the released messages to its ready consumers (queue/channel.py, delivery.py, position.py).
 5. protocol/frames.py cuts frames out of the batch, pqueues/in_flight.py remembers them, and one send per connection
    carries them.
-6. A FIN ends the message; broker/disk_io.py writes the channel's position to disk 20 times a second.
+6. A FIN ends the message; broker/journal_writer.py writes the channel's position to disk 20 times a second.
 
 Modules at the top:
 taskiq    a broker for taskiq

@@ -50,7 +50,7 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 def from_lines(text: bytes, max_msg_size: int, rest: Callable[[], object]) -> list[Part]:
     """Convert lines to messages; empty lines are left out. The result may be empty. Raises HttpError 413."""
-    parts: list[Part] = []
+    parts = []
     lines: list[bytes] = []
     position = 0
     begin = 0
@@ -239,7 +239,7 @@ def ping(request: Request[Broker]) -> Reply:
     problem = request.app.node_problem()
     if problem is not None:
         return answers.plain(500, f"NOK - {problem}")
-    notice = request.app.notice()
+    notice = request.app.additions.notice()
     if notice is None:
         return answers.plain(200, "OK")
     return answers.plain(200, f"OK - {notice}")
@@ -284,8 +284,7 @@ def stats(request: Request[Broker]) -> Reply:
     params = request.params
     broker = request.app
     # A client that published to a new topic needs its channels next, for which nsqlookupds are being asked.
-    if broker.lookups is not None:
-        broker.lookups.wait_until_all_started(NEW_TOPICS_S)
+    broker.lookups.wait_until_all_started(NEW_TOPICS_S)
     statistics = collect(
         broker,
         params.get("topic", ""),
@@ -297,7 +296,7 @@ def stats(request: Request[Broker]) -> Reply:
         document = render_json(broker, statistics, include_memory=include_memory)
         if broker.scrub is not None:
             document["scrub"] = broker.scrub.statistics()
-        return answers.json(document | broker.drain.statistics() | broker.statistics_of_parts())
+        return answers.json(document | broker.drain.statistics() | broker.additions.statistics())
     return answers.text(render_text(broker, statistics, include_memory=include_memory))
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from nsqd_py.api import handlers
 from nsqd_py.api.handlers import named_channel, named_topic
-from nsqd_py.broker import channel_admin
+from nsqd_py.broker import seek
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.channel_admin import STATES, Peek, StateRun
+from nsqd_py.broker.peek import STATES, Peek, StateRun
 from nsqd_py.broker.services import Topic
-from nsqd_py.broker.upkeep.housekeeping import living_of
+from nsqd_py.broker.upkeep.needed import living_of
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.diskqueue.journals.ranges import Range, count_of, union
@@ -138,7 +138,7 @@ def _stored_statistics(history: LogHistory) -> dict[str, Any]:
 def _file_statistics(file: LogFile, alive: list[Range]) -> dict[str, Any]:
     first = first_record(file)
     return {
-        "name": file.path.name,
+        "name": file.name,
         "first_seq": file.first_seq,
         "end_seq": file.end_seq,
         "first_timestamp": first.timestamp_ns if first is not None else None,
@@ -157,7 +157,7 @@ def seek_channel(request: Request[Broker]) -> Reply:
     target = _target(request, "to")
     if target is None:
         raise HttpError(400, "MISSING_ARG_TO")
-    result = channel_admin.seek_channel(request.app, topic, channel.name, target)
+    result = seek.seek_channel(request.app, topic, channel.name, target)
     return answers.json({"seq": result.seq, "timestamp": result.timestamp_ns, "skipped": result.skipped})
 
 
@@ -174,7 +174,7 @@ def create_channel(request: Request[Broker]) -> Reply:
         if target is None:
             request.app.make_channel(topic, name)
         else:
-            channel_admin.seek_channel(request.app, topic, name, target)
+            seek.seek_channel(request.app, topic, name, target)
     return answers.EMPTY
 
 
@@ -184,7 +184,7 @@ def _target(request: Request[Broker], key: str) -> str | int | None:
     if text is None:
         return None
     try:
-        return channel_admin.parse_target(text, request.app.services.wall_clock())
+        return seek.parse_target(text, request.app.services.wall_clock())
     except ValueError:
         raise HttpError(400, f"INVALID_ARG_{key.upper()}") from None
 
@@ -205,7 +205,7 @@ def _first_seq(request: Request[Broker], log: TopicLog) -> int:
         return _seq(request)
     if isinstance(target, int):
         return log.seq_at(target, log.earliest_seq)
-    return log.next_seq if target == channel_admin.LATEST else 0
+    return log.next_seq if target == seek.LATEST else 0
 
 
 def _seq(request: Request[Broker]) -> int:

@@ -1,17 +1,27 @@
 """The topics and channels of one nsqd: created, deleted, loaded at the start, and maintained on disk.
 
 broker            creates, finds and deletes topics and channels
-services          what all parts use; the interfaces of nsqlookupds and of readers; the role in a group
+services          what all parts use; the interfaces of nsqlookupds, stores and readers
+additions         what parts of nsqd add: the role in a group, notices, statistics, copies of logs
+logs              makes the log of a new topic, and has the epochs
 
 Start and stop
-startup           loads a data directory; rebuilds positions from journals
-state_files       `nsqd.dat` (topics and channels), `nsqd.clock` (the steady clock), `nsqd.stop` (a clean stop)
+startup           loads a data directory
+topic_loader      loads one topic: its log and its channels
+restored_position  rebuilds the position of a channel from its journal
+shutdown          writes, syncs and closes each topic at the end
+state_files       the names of small files, those with a checksum, and `nsqd.stop` (a clean stop)
+metadata          `nsqd.dat`: topics, channels, and what is paused
+clock_file        `nsqd.clock`: the steady clock
+flipped_bits      corrects small files of which one bit has flipped
 losses            what a start has found missing, and logs whose ends may be
-topic_files       makes the log of a new topic, and has the epochs; writes and closes each topic at the end
-admission         drains: refuses new messages, delivers the rest, and ends; limits how many topics clients create
+drain             refuses new messages, delivers the rest, and ends
+creation_rate     limits how many topics clients create
 
 Writing
-disk_io           writes the positions of channels 20 times a second; uses threads while the disk is slow
+journal_writer    writes the positions of channels 20 times a second
+slow_disk         writes and reads logs in threads while the disk is slow
+stored_reader     reads the stored files of a log for channels
 sync              fsync of logs: --sync-every and --sync-timeout
 answer_gate       publishers whose answers wait until enough copies have their messages     pure
 
@@ -19,7 +29,8 @@ Space and health
 upkeep            files that are not needed, space, damage: found, deleted, repaired
 
 Operations on one channel
-channel_admin     shows messages without delivering them; moves a channel in its topic's log
+peek              shows messages without delivering them
+seek              moves a channel in its topic's log
 
 Threads
 GroupSync._running  threads replace the value of a topic, which the event loop alone adds and removes: it stays until their job

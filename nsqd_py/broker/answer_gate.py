@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from nsqd_py.queue.publish_buffer import Tickets
+from nsqd_py.queue.publish_buffer import Tickets, hold, release
 
 
 class _Held(NamedTuple):
@@ -51,8 +51,7 @@ class AnswerGate:
 
     def hold(self, write: int, publishers: Tickets, now_ns: int = 0) -> None:
         """Hold the answers to these publishers, whose messages are in the write of this number."""
-        for publisher, _ in publishers:
-            publisher.hold()
+        hold(publishers)
         self.publisher_count += len(publishers)
         self._held.append(_Held(write, now_ns + self._timeout_ns, publishers))
 
@@ -91,8 +90,7 @@ class AnswerGate:
         if failure is not None:
             for publisher, ticket in publishers:
                 publisher.publish_failed(ticket, failure)
-        for publisher, _ in publishers:
-            publisher.release()
+        release(publishers)
 
     # ---- how long they have waited
 

@@ -7,36 +7,26 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gevent.event import Event
 
-from nsqd_py.broker.admission import CreationRate, Drain
-from nsqd_py.broker.disk_io import (
-    JournalWriter,
-    SaveResult,
-    SlowReader,
-    SlowWriter,
-    StoredReader,
-    in_timed_thread,
-)
+from nsqd_py.broker.additions import Additions, Replication
+from nsqd_py.broker.creation_rate import CreationRate
+from nsqd_py.broker.drain import Drain
+from nsqd_py.broker.journal_writer import JournalWriter, SaveResult
+from nsqd_py.broker.logs import LogMaker
 from nsqd_py.broker.losses import Losses
-from nsqd_py.broker.services import (
-    Addition,
-    BrokerServices,
-    ChangeListener,
-    Lookups,
-    Ports,
-    Replication,
-    Topic,
-)
-from nsqd_py.broker.state_files import CleanStop, MetadataWriter, write_clean_stop
+from nsqd_py.broker.metadata import MetadataWriter
+from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Ports, Topic
+from nsqd_py.broker.slow_disk import SlowReader, SlowWriter, in_timed_thread
+from nsqd_py.broker.stored_reader import StoredReader
 from nsqd_py.broker.sync import GroupSync
-from nsqd_py.broker.topic_files import LogMaker, close_topics
-from nsqd_py.broker.upkeep.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
+from nsqd_py.broker.upkeep.descriptors import DescriptorRelief
+from nsqd_py.broker.upkeep.disk_health import DiskHealth, FreeSpace
 from nsqd_py.broker.upkeep.housekeeping import Housekeeper
+from nsqd_py.broker.upkeep.removed_files import RemovedFiles
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.diskqueue.journals.journal import Journal, journal_name
@@ -47,7 +37,7 @@ from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.limiter import ResponseLimiter
 from nsqd_py.net.limits import Connections
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.pqueues.alarms import Alarms, Clock
 from nsqd_py.protocol.message_ids import GuidFactory
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
@@ -59,7 +49,7 @@ from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import DiskUse
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.logs.daemon_log import Log
-from nsqd_py.runtime.pacing import LoopLag, WorkSlices
+from nsqd_py.runtime.pacing import LoopLag
 from nsqd_py.runtime.threads import in_thread_while
 from nsqd_py.server.options import NsqdOptions
 
@@ -70,9 +60,6 @@ if TYPE_CHECKING:
     from nsqd_py.diskqueue.files.log_file import LogFile
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.tls import CertificateReloader
-
-# Whatever the limit of memory is, the incomplete requests may hold as many bodies of --max-body-size.
-_UNFINISHED_BODIES = 32
 
 
 class Broker:
@@ -86,8 +73,8 @@ class Broker:
         alarms: Alarms,
         threadpool: Any,
         write_threads: Any = None,
-        clock: Callable[[], int] | None = None,
-        wall_clock: Callable[[], int] = wall_ns,
+        clock: Clock | None = None,
+        wall_clock: Clock = wall_ns,
         *,
         ports: Ports | None = None,
         connections: Connections | None = None,
@@ -112,10 +99,9 @@ class Broker:
         self.clients: dict[Any, None] = {}
         self.http_clients: dict[Any, None] = {}
         self.ports = ports or Ports()
-        self.lookups: Lookups | None = None
+        self.lookups = Lookups()  # until the first address is set
         self._make_lookups = make_lookups
-        self.replication = Replication()
-        self._additions: list[Addition] = []  # of parts, without the role
+        self.additions = Additions()
         self.scrub: Scrub | None = None
         self.log_files: LogFiles | None = None  # repairs the logs of a primary
         self.followers: list[ChangeListener] = []  # the feeds of those that copy this nsqd
@@ -151,6 +137,7 @@ class Broker:
             services, self._on_sync, self.metadata.when_settled, self.removed_files.check_synced
         )
         self.descriptors = DescriptorRelief(self.sync.flush)
+        self.journals = JournalWriter(services, self._on_saved)
         self.housekeeper = Housekeeper(
             services, self.disk, self.write_position, self._save_positions, self._save_in_thread
         )
@@ -167,7 +154,6 @@ class Broker:
         self.expiry = Expiry(alarms, self.clock, self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock)
         self._write_threads = write_threads or threadpool
-        self.journals = JournalWriter(services, self._on_saved)
         self.logs = LogMaker(services, self.space)
 
     def listen(self, follower: ChangeListener) -> None:
@@ -217,30 +203,10 @@ class Broker:
         for topic, channel, _ in saved:
             self.channel_changed(topic, channel)
 
-    def take_role(self, replication: Replication) -> None:
-        """Be a standby or a primary from now on. Called before nsqd serves."""
-        self.replication = replication
-
-    def add(self, addition: Addition) -> None:
-        """Show what a part adds to this broker, and use its copies of the logs. Called before nsqd serves."""
-        self._additions.append(addition)
-
     @property
-    def additions(self) -> list[Addition]:
-        """The role of this nsqd, and what parts add to it."""
-        return [self.replication, *self._additions]
-
-    def notice(self) -> str | None:
-        """Return what an operator should know of the parts, for /ping; None if all is well."""
-        notices = [addition.notice() for addition in self.additions]
-        return "; ".join(filter(None, notices)) or None
-
-    def statistics_of_parts(self) -> dict[str, Any]:
-        """Return what /stats shows in addition to topics."""
-        statistics: dict[str, Any] = {}
-        for addition in self.additions:
-            statistics |= addition.statistics()
-        return statistics
+    def replication(self) -> Replication:
+        """The role of this nsqd."""
+        return self.additions.role
 
     @property
     def refusal(self) -> Refusal | None:
@@ -269,8 +235,8 @@ class Broker:
 
         source = self.replication.scrub_source()
         if source is None:
-            repair = Repairs(lambda: chain.from_iterable(each.other_copies() for each in self.additions))
-            source = LogFiles(self.services, self.topics, self.removed_files, repair)
+            repairs = Repairs(self.additions.other_copies)
+            source = LogFiles(self.services, self.topics, self.removed_files, repairs)
             self.log_files = source
         self.scrub = Scrub(self.services, source)
         self.scrub.start()
@@ -295,34 +261,6 @@ class Broker:
         if problem:
             return f"disk: {problem}"
         return "draining" if self.drain.is_active else None
-
-    def count_buffers(self, slices: WorkSlices) -> None:
-        """Count the partly received requests and unsent output of connections. Blocks this greenlet in its pauses.
-
-        If the requests alone exceed the limit of memory, close the connections with the largest ones.
-        """
-        received: dict[Any, int] = {}
-        buffered_bytes = 0
-        for client in (*self.clients, *self.http_clients):
-            received[client] = client.received_bytes
-            buffered_bytes += client.buffered_bytes
-            slices.sleep_if_due()
-        received_bytes = sum(received.values())
-        self.memory.note_buffers(received_bytes + buffered_bytes)
-        most_bytes = max(self.memory.limit_bytes, _UNFINISHED_BODIES * self.options.max_body_size)
-        if received_bytes > most_bytes:
-            self._close_largest(received, received_bytes - most_bytes)
-
-    def _close_largest(self, received: dict[Any, int], excess: int) -> None:
-        """Close the connections with the largest incomplete requests, until these have `excess` bytes or more."""
-        for client in sorted(received, key=received.__getitem__, reverse=True):
-            if excess <= 0:
-                return
-            excess -= received[client]
-            self.log.of_clients.warning(
-                "closed client(%s) - too many large requests are incomplete", client.peer
-            )
-            client.close("too many large requests are incomplete")
 
     # ---- draining
 
@@ -356,8 +294,7 @@ class Broker:
         self.log.of_clients.info("TOPIC(%s): created", name)
         if not topic.is_ephemeral:
             self.metadata.want()
-        if self.lookups is not None:
-            self.lookups.topic_made(topic)
+        self.lookups.topic_made(topic)
         for follower in self.followers:
             follower.topic_changed(topic)
         return topic
@@ -365,18 +302,14 @@ class Broker:
     def set_lookupds(self, addresses: Sequence[str]) -> None:
         """Register with exactly these nsqlookupds from now on, unless this nsqd refuses clients or drains."""
         serves = self.refusal is None and not self.drain.is_active
-        if self.lookups is None and addresses and self._make_lookups is not None and serves:
+        if addresses and serves and self._make_lookups is not None:
             self.lookups = self._make_lookups()
-        if self.lookups is not None:
-            self.lookups.set_addresses(addresses)
-
-    def _notify_lookupds(self, topic_name: str, channel_name: str, *, was_deleted: bool) -> None:
-        if self.lookups is not None:
-            self.lookups.notify(topic_name, channel_name, was_deleted)
+            self._make_lookups = None
+        self.lookups.set_addresses(addresses)
 
     def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
         """Wait until nsqlookupds have named the channels of a new topic; True if they have. Blocks this greenlet."""
-        return topic.is_started or self.lookups is None or self.lookups.wait_until_started(topic, timeout_s)
+        return topic.is_started or self.lookups.wait_until_started(topic, timeout_s)
 
     def add_topic(self, name: str, log: TopicLog | None) -> Topic:
         """Return a new topic on this log; nothing is written yet."""
@@ -439,18 +372,19 @@ class Broker:
         Blocks this greenlet while the disk is slow, unless the topic is ephemeral.
         """
         topic = self.topics[name]
-        if topic.log is not None:  # the event loop deletes an ephemeral one when its last consumer leaves
+        log = topic.log
+        if log is not None:  # the event loop deletes an ephemeral one when its last consumer leaves
             self._settle(topic)
-        if not self._can_change(topic, topic.log is not None):
+        if not self._can_change(topic, log is not None):
             return
         own_journal = self.journal(name)
-        if topic.log is not None:
+        if log is not None:
             own_journal.replace_by_deleted()  # the next start completes what a crash interrupts from here on
         del self.topics[name]
         self.log.of_clients.info("TOPIC(%s): deleting", name)
         topic.close()
-        if topic.log is not None:
-            self.logs.remember(name, topic.log)
+        if log is not None:
+            self.logs.remember(name, log)
         self.sync.forget(topic)
         self.removed_files.forget(topic)
         self.housekeeper.forget(topic)
@@ -458,12 +392,12 @@ class Broker:
         self.disk.forget(topic)
         topic.shrink(0)
         for channel in topic.channels.values():
-            self._notify_lookupds(name, channel.name, was_deleted=True)
-        self._notify_lookupds(name, "", was_deleted=True)
+            self.lookups.notify(name, channel.name, was_deleted=True)
+        self.lookups.notify(name, "", was_deleted=True)
         for follower in self.followers:
             follower.topic_deleted(name)
-        if topic.log is not None:
-            topic.log.remove()
+        if log is not None:
+            log.remove()
             for channel in topic.channels.values():
                 if channel.journal is not None:
                     channel.journal.remove()
@@ -539,7 +473,7 @@ class Broker:
                 del topic.channels[name]
                 raise
             self.log.of_clients.info("TOPIC(%s): new channel(%s)", topic.name, name)
-            self._notify_lookupds(topic.name, name, was_deleted=False)
+            self.lookups.notify(topic.name, name, was_deleted=False)
             self.channel_changed(topic, channel)
             if not channel.is_ephemeral and not topic.is_ephemeral:
                 self.metadata.want()
@@ -583,7 +517,8 @@ class Broker:
     def _make_channel(self, topic: Topic, name: str) -> Channel:
         journal = self.journal(topic.name, name)
         floor = topic.released
-        in_timed_thread(self.services.threadpool, self.disk_speed, [partial(journal.snapshot, floor, [], [])])
+        write = partial(journal.snapshot, floor, [], [])
+        in_timed_thread(self.services.threadpool, self.disk_speed, write)
         if topic.is_closed:
             now = self.topics.get(topic.name)
             if now is None or name not in now.channels:
@@ -674,7 +609,7 @@ class Broker:
         topic.commit()
         del topic.channels[name]
         self.log.of_clients.info("TOPIC(%s): deleting channel %s", topic.name, name)
-        self._notify_lookupds(topic.name, name, was_deleted=True)
+        self.lookups.notify(topic.name, name, was_deleted=True)
         channel.close()
         if channel.journal is not None:
             channel.journal.mark_deleted()
@@ -742,27 +677,3 @@ class Broker:
         self.journal(topic.name).snapshot(floor, [], [])
         for follower in self.followers:
             follower.position_written(topic)
-
-    # ---- the end
-
-    def close(self) -> None:
-        """Write everything to disk and close all files. Raises nothing; failures are logged."""
-        self.housekeeper.close()
-        for topic in list(self.topics.values()):
-            topic.settle()
-        self.sync.join()
-        self.journals.stop()
-        self.journals.settle()
-        self.metadata.close()
-        for addition in self.additions:
-            addition.close()
-        self.sync.close()
-        self.removed_files.settle()
-        self.log.info("NSQ: closing topics")
-        open_ends = self.losses.open_ends(self.topics)
-        ends = close_topics(list(self.topics.values()), self.services, self.removed_files)
-        self.logs.join()
-        try:
-            write_clean_stop(self.services.directory, CleanStop(ends, open_ends))
-        except OSError as error:
-            self.log.error("NSQ: failed to record that this was a clean stop - %s", error)

@@ -1,17 +1,15 @@
-"""The objects that all parts of a broker use, and their interfaces: nsqlookupds, readers of changes, the role in a group."""
+"""The objects that all parts of a broker use, and their interfaces: nsqlookupds, stores, and readers of changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.errors import HttpError, Invalid, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.transport import Stream
-from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.pqueues.alarms import Alarms, Clock
 from nsqd_py.queue import topic as queue_topic
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.disk_speed import DiskSpeed
@@ -37,8 +35,8 @@ class BrokerServices:
     log: Log
     alarms: Alarms
     threadpool: Any
-    clock: Callable[[], int]
-    wall_clock: Callable[[], int]
+    clock: Clock
+    wall_clock: Clock
     disk_speed: DiskSpeed
     iteration: LoopIteration
 
@@ -52,8 +50,11 @@ class Ports:
     https: int = -1
 
 
-class Lookups(Protocol):
-    """The nsqlookupds of a broker. Methods do not block unless their docstring says so."""
+class Lookups:
+    """The nsqlookupds of a broker; without any, nothing is done. Methods do not block unless their docstring says so."""
+
+    def start(self) -> None:
+        """Connect to them."""
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
         """Register with exactly these nsqlookupds from now on."""
@@ -66,6 +67,7 @@ class Lookups(Protocol):
 
     def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
         """Wait until the channels of a new topic are known; True if they are. Blocks this greenlet."""
+        return True
 
     def wait_until_all_started(self, timeout_s: float) -> None:
         """Wait until the channels of all current topics are known. Blocks this greenlet."""
@@ -106,59 +108,3 @@ class ChangeListener(Protocol):
 
     def metadata_written(self) -> None:
         """Handle a new version of `nsqd.dat`."""
-
-
-class Addition:
-    """What a part adds to the broker: notices, statistics, and other copies of the logs. No method blocks."""
-
-    def notice(self) -> str | None:
-        """Return what an operator should know of the part, for /ping; None if all is well."""
-        return None
-
-    def statistics(self) -> dict[str, Any]:
-        """Return what /stats shows in addition to topics."""
-        return {}
-
-    def other_copies(self) -> Iterable[Any]:
-        """Return the copies of the logs that there are now, each a `Copy` of `broker.mending`."""
-        return ()
-
-    def close(self) -> None:
-        """End, before the topics are closed."""
-
-
-class Replication(Addition):
-    """The role of an nsqd in its group. No method blocks. This is that of an nsqd without a group; parts have others."""
-
-    def member(self, client: Stream, body: bytes) -> None:
-        """Answer this connection's MEMBER, a step of the proof that it belongs to the group. Raises ClientError."""
-        raise Invalid("cannot STANDBY: --accept-standbys is off")
-
-    def attach(self, client: Stream, body: bytes) -> None:
-        """Let this connection follow; `body` is the document of STANDBY. Raises ClientError."""
-        raise Invalid("cannot STANDBY: --accept-standbys is off")
-
-    def acknowledge(self, client: Stream, number: int) -> None:
-        """Handle that the standby behind this connection has written a round. Nothing to do if none follows."""
-
-    def detach(self, client: Stream) -> None:
-        """Handle the end of a connection."""
-
-    def refusal(self) -> Refusal | None:
-        """Return why this nsqd creates and uses no topic; None if it serves."""
-        return None
-
-    def promote(self) -> None:
-        """Begin to make a primary of a standby.
-
-        Raises HttpError if this nsqd is no standby, if a lease decides its role, or if its copy is not complete.
-        """
-        raise HttpError(409, "NOT_A_STANDBY")
-
-    def lags(self) -> list[tuple[str, dict[str, int]]]:
-        """Return (address, `lag_messages`, `lag_bytes` and `lag_ms`) of each standby, or of the primary."""
-        return []
-
-    def scrub_source(self) -> Any:
-        """Return the files that nsqd checks again and again, as a `ScrubSource` of `broker.scrub`; None for its topics' logs."""
-        return None

@@ -64,6 +64,22 @@ class _TopicSync:
     retry_after_ns: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class _Sync:
+    """A sync of one topic, which a thread does.
+
+    gate      the publishers that wait for it
+    is_retry  True if it has the files whose last sync failed, too
+    taken     what it syncs; nothing is left of it when its result is noted
+    """
+
+    topic: Topic
+    state: _TopicSync
+    gate: AnswerGate
+    is_retry: bool
+    taken: Sequence[Unsynced] = ()
+
+
 @dataclass(eq=False)
 class GroupSync:
     """Syncs the logs of all topics, at most --sync-timeout after a write.
@@ -228,12 +244,13 @@ class GroupSync:
         state = self._topics.get(topic)
         if state is None:
             return
+        sync = _Sync(topic, state, _NO_PUBLISHERS, is_retry=True, taken=taken)
         try:
-            error = self._note(topic, state, taken, is_retry=True)
+            error = self._note(sync)
             self.on_sync(topic, error)
             self._set_next(topic, state, error)
         except Exception as bug:  # noqa: BLE001 - it must not stop the other topics
-            self._fail(topic, state, _NO_PUBLISHERS, bug)
+            self._fail(sync, bug)
 
     # ---- one sync: calls of the event loop, since a greenlet for each took 30 us more
 
@@ -246,16 +263,14 @@ class GroupSync:
         topic.unsynced = 0  # nothing that was written before is due
         self._unsynced.pop(topic, None)
         state.alarm.set(None)
-        gate = state.gate  # what is published from now on waits for the next sync
-        state.gate = _NO_PUBLISHERS
-        is_retry = self._clock() >= state.retry_ns
-        taken: Sequence[Unsynced] = ()
+        sync = _Sync(topic, state, state.gate, is_retry=self._clock() >= state.retry_ns)
+        state.gate = _NO_PUBLISHERS  # what is published from now on waits for the next sync
         try:
-            taken = state.log.syncs.take(with_failed=is_retry)
-            on_done = partial(self._synced, topic, state, gate, taken, is_retry)
-            self.services.threadpool.begin(self._sync_files, (topic, taken), on_done)
+            sync.taken = state.log.syncs.take(with_failed=sync.is_retry)
+            arguments = topic, sync.taken
+            self.services.threadpool.begin(self._sync_files, arguments, partial(self._synced, sync))
         except Exception as bug:  # noqa: BLE001
-            self._fail(topic, state, gate, bug, taken)
+            self._fail(sync, bug)
         else:  # while the thread wakes up
             self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
 
@@ -266,78 +281,65 @@ class GroupSync:
         sync_and_release(taken)
         return monotonic_ns() - began_ns
 
-    def _synced(
-        self,
-        topic: Topic,
-        state: _TopicSync,
-        gate: AnswerGate,
-        taken: Sequence[Unsynced],
-        is_retry: bool,
-        job: Job,
-    ) -> None:
+    def _synced(self, sync: _Sync, job: Job) -> None:
         """Record the result of a sync, answer its publishers, and begin or schedule the next one."""
+        topic = sync.topic
         self._running[topic] = None  # what follows may wait for others
         self._disk_speed.end_stall(topic)
         try:
             took_ns = job.end()
-            error = self._note(topic, state, taken, is_retry)
-            if gate:
-                self.when_settled(lambda: self._release(topic, state, gate, error))
+            error = self._note(sync)
+            if sync.gate:
+                self.when_settled(lambda: self._release(sync, error))
             else:
-                self._set_next(topic, state, error)
+                self._set_next(topic, sync.state, error)
         except Exception as bug:  # noqa: BLE001
-            self._fail(topic, state, gate, bug, taken)
+            self._fail(sync, bug)
         else:  # after the answers
             self.durations_s.observe(took_ns / 1e9)
             self.on_sync(topic, error)
 
-    def _release(self, topic: Topic, state: _TopicSync, gate: AnswerGate, error: OSError | None) -> None:
-        answered = gate.publisher_count
+    def _release(self, sync: _Sync, error: OSError | None) -> None:
+        state = sync.state
+        answered = sync.gate.publisher_count
         try:
-            gate.answer_all(lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
+            sync.gate.answer_all(lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
             self.services.iteration.end()  # sends the answers before the work that they need not wait for
             state.expected = state.gate.publisher_count + answered  # they may publish at once
-            self._set_next(topic, state, error)
+            self._set_next(sync.topic, state, error)
         except Exception as bug:  # noqa: BLE001
-            self._fail(topic, state, gate, bug)
+            self._fail(sync, bug)
 
-    def _fail(
-        self,
-        topic: Topic,
-        state: _TopicSync,
-        gate: AnswerGate,
-        bug: Exception,
-        taken: Sequence[Unsynced] = (),
-    ) -> None:
+    def _fail(self, sync: _Sync, bug: Exception) -> None:
         """Report a bug, and refuse the publishers: they must not wait forever or be answered with OK.
 
         What was taken and is not synced waits for the next sync.
         """
         gevent.get_hub().handle_error(self, type(bug), bug, bug.__traceback__)
         error = InternalError(bug)
+        state = sync.state
         state.retry_ns = self._clock() + _FIRST_RETRY_NS
         try:
-            give_up(taken, error)
-            state.log.note_synced(taken)
+            give_up(sync.taken, error)
+            state.log.note_synced(sync.taken)
         finally:
-            gate.answer_all(lambda _end_seq: error)
-            self._set_next(topic, state, error)
+            sync.gate.answer_all(lambda _end_seq: error)
+            self._set_next(sync.topic, state, error)
 
-    def _note(
-        self, topic: Topic, state: _TopicSync, taken: Sequence[Unsynced], is_retry: bool
-    ) -> OSError | None:
+    def _note(self, sync: _Sync) -> OSError | None:
         """Record the result of a sync; return why some of the log is not on the disk, or None."""
-        error = state.log.note_synced(taken)
-        if error is None and not all(unsynced.is_whole for unsynced in taken):
-            error = self.check_synced(
-                topic, state.log, [unsynced.file for unsynced in taken if unsynced.file is not None]
-            )
+        state = sync.state
+        error = state.log.note_synced(sync.taken)
+        if error is None and not all(unsynced.is_whole for unsynced in sync.taken):
+            files = [unsynced.file for unsynced in sync.taken if unsynced.file is not None]
+            error = self.check_synced(sync.topic, state.log, files)
         if error is None:
             state.retry_ns = 0
             state.retry_after_ns = 0
-        elif is_retry:
+        elif sync.is_retry:
             state.retry_after_ns = min(max(_FIRST_RETRY_NS, 2 * state.retry_after_ns), _LONGEST_RETRY_NS)
             state.retry_ns = self._clock() + state.retry_after_ns
+        sync.taken = ()
         return error
 
     def _set_next(self, topic: Topic, state: _TopicSync, error: OSError | None) -> None:

@@ -35,6 +35,11 @@ ReadAt = Callable[[int, int], bytes]  # (offset, size): fewer bytes only at the 
 PIECE_BYTES = 64 * 1024
 
 
+def read_by(descriptor: int) -> ReadAt:
+    """Return a function that reads through a descriptor, for threads."""
+    return lambda offset, size: os.pread(descriptor, size, offset)
+
+
 class CheckedPiece(NamedTuple):
     """A part of a file that was checked.
 
@@ -52,7 +57,7 @@ def check_piece(read: ReadAt, salt: int, offset: int, end: int) -> CheckedPiece:
     Raises OSError, as `read` does.
     """
     data = read(offset, min(PIECE_BYTES, end - offset))
-    position = _end_of_valid(data, salt)
+    position = valid_end(data, salt)
     if position:
         return CheckedPiece(offset + position, [])
     after = _end_of_large(read, data, salt, offset, end)
@@ -72,10 +77,6 @@ def damaged_ranges(read: ReadAt, salt: int, end: int, offset: int = FILE_HEADER_
 
 def valid_end(data: bytes, salt: int) -> int:
     """Return the end of the last of the valid records with which these bytes begin; 0 if there is none."""
-    return _end_of_valid(data, salt)
-
-
-def _end_of_valid(data: bytes, salt: int) -> int:
     position = 0
     last = len(data) - RECORD_HEADER_BYTES
     while position <= last:
@@ -126,7 +127,7 @@ def next_valid(read: ReadAt, salt: int, offset: int, end: int) -> int:
         while 0 <= at <= len(data) - RECORD_HEADER_BYTES:
             found = offset + at
             rest = data[at:]
-            if _end_of_valid(rest, salt) or _end_of_large(read, rest, salt, found, end) is not None:
+            if valid_end(rest, salt) or _end_of_large(read, rest, salt, found, end) is not None:
                 return found
             at = data.find(MAGIC, at + 1)
         # The last bytes may be the beginning of a header.
@@ -155,24 +156,15 @@ def damage_in(path: Path, salt: int | None = None, end: int | None = None, start
             is_right = False
         if not is_right and not start:
             found.append((0, FILE_HEADER_BYTES))
-
-        def read(offset: int, size: int) -> bytes:
-            return os.pread(descriptor, size, offset)
-
-        found += damaged_ranges(read, salt, end, max(start, FILE_HEADER_BYTES))
-        return found
+        return [*found, *damaged_ranges(read_by(descriptor), salt, end, max(start, FILE_HEADER_BYTES))]
 
 
-def numbers_in(path: Path, salt: int, ranges: Iterable[Range]) -> Iterator[Range]:
-    """Yield the sequence numbers of the valid records in these byte ranges of a log file. Raises OSError."""
+def numbers_in(path: Path, salt: int, ranges: Iterable[Range]) -> list[Range]:
+    """Return the sequence numbers of the valid records in these byte ranges of a log file. Raises OSError."""
+    found = []
     with open(path, "rb", buffering=0) as file:
-        descriptor = file.fileno()
-
-        def read(offset: int, size: int) -> bytes:
-            return os.pread(descriptor, size, offset)
-
-        for start, end in ranges:
-            offset = start
+        read = read_by(file.fileno())
+        for offset, end in ranges:
             while offset < end:
                 head = read(offset, RECORD_HEADER_BYTES)
                 after = record_end(head, offset, end)
@@ -180,5 +172,6 @@ def numbers_in(path: Path, salt: int, ranges: Iterable[Range]) -> Iterator[Range
                     offset = next_valid(read, salt, offset + 1, end)
                     continue
                 record = decode_header(head, 0)
-                yield record.first_seq, record.end_seq
+                found.append((record.first_seq, record.end_seq))
                 offset = after
+    return found

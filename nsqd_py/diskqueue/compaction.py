@@ -10,11 +10,11 @@ and valid: a start that finds both truncates the sparse one (`recovery`).
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from nsqd_py.diskqueue.checking import ReadAt, read_by
 from nsqd_py.diskqueue.files.log_file import (
     COMPACT_SUFFIX,
     LogFile,
@@ -22,10 +22,11 @@ from nsqd_py.diskqueue.files.log_file import (
     new_salt,
     run_to_end,
     sync_directory,
+    write_whole,
 )
 from nsqd_py.diskqueue.journals.ranges import Range, is_within
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.reading import ReadableFile, ReadAt, RecordWindow, read_by
+from nsqd_py.diskqueue.reading import ReadableFile, RecordWindow
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode_header, encode_record
 from nsqd_py.protocol.batch import Batch
 
@@ -55,17 +56,18 @@ class Compaction:
         self._target: LogFile | None = None
         self._living_batches: Iterator[Batch] = iter(())
         self.is_done = False
-        self._pinned = {file, neighbour or file}
-        for each in self._pinned:  # a thread uses their descriptors
+        self._files = {file, neighbour or file}
+        self._pinned = list(self._files)
+        for each in self._files:  # a thread uses their descriptors
             each.pin()
-        log.busy_files.update(self._pinned)
+        log.busy_files |= self._files
 
     # ---- in a thread
 
     def step(self) -> None:
         """Copy a piece; `is_done` is set after the last one is synced. Raises OSError and Unmovable."""
         target = self._target or self._begin()
-        records: list[bytes] = []
+        records = []
         size = 0
         for batch in self._living_batches:
             records.append(encode_record(batch, target.salt))
@@ -86,7 +88,7 @@ class Compaction:
         os.fdatasync(self._source)
         self._living_batches = walk(read_by(self._source), file, self._living)
         if neighbour is None:
-            path = file.path.with_name(file.path.name + COMPACT_SUFFIX)
+            path = file.path.with_name(file.name + COMPACT_SUFFIX)
             path.unlink(missing_ok=True)
             header = file.header._replace(salt=new_salt(), is_reused=False, is_sparse=True)
             self._target = run_to_end(LogFile.creating(path, header))
@@ -112,7 +114,7 @@ class Compaction:
         target = self._target
         neighbour = self._neighbour
         assert target is not None
-        target.synced_offset, target.synced_seq = target.end_offset, target.end_seq
+        target.mark_synced()
         if file not in log.files or not is_within(living, self._living):
             return None
         if neighbour is None:
@@ -138,7 +140,7 @@ class Compaction:
                     target.path.unlink(missing_ok=True)
             elif self._neighbour in self._log.files:
                 self._neighbour.cut()
-        self._log.busy_files -= {self._file, self._neighbour or self._file}
+        self._log.busy_files -= self._files
 
     def _release(self) -> None:
         while self._pinned:
@@ -149,10 +151,8 @@ class Compaction:
 
 
 def _write(target: LogFile, records: list[bytes]) -> None:
-    data = b"".join(records)
     offset = target.end_offset
-    if os.pwrite(target.fileno(), data, offset) != len(data):
-        raise OSError(errno.ENOSPC, f"short write to {target.path.name}")
+    write_whole(target.fileno(), b"".join(records), offset, target.path)
     for record in records:
         target.go_on(decode_header(record, 0), offset)
         offset += len(record)

@@ -47,13 +47,11 @@ class DamageReport:
 
     def report(self, file: LogFile, start: int, end: int) -> None:
         """Report bytes that are skipped, once for each range. Raises OSError if they cannot be copied aside."""
-        if self._knows(file.path.name, start, end):
+        if self._knows(file.name, start, end):
             return
         aside = self._keep_aside(file, start, end)
-        self._count(file.path.name, start, end)
-        self._on_damage(
-            f"{file.path.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}"
-        )
+        self._count(file.name, start, end)
+        self._on_damage(f"{file.name}: {end - start} damaged bytes at {start} passed over, kept as {aside}")
 
     def report_stored(self, name: str, start: int, end: int) -> None:
         """Report bytes of a stored file that are skipped, once for each range. They stay where they are."""
@@ -63,18 +61,19 @@ class DamageReport:
 
     def note(self, file: LogFile, start: int, end: int) -> int:
         """Count damaged bytes that no one has read yet, and copy them aside. Return how many were not known before."""
-        if self._knows(file.path.name, start, end):
+        if self._knows(file.name, start, end):
             return 0
         with suppress(OSError):  # they may be repaired; a reader that skips them copies them first
             self._keep_aside(file, start, end)
-        return self._count(file.path.name, start, end)
+        return self._count(file.name, start, end)
+
+    def _overlapping(self, name: str, start: int, end: int) -> list[Range]:
+        return self._known.get(name, ByteRanges()).overlapping(start, end)
 
     def _keep_aside(self, file: LogFile, start: int, end: int) -> str:
         """Copy damaged bytes aside, with known ones that they overlap, and return the name of the copy. Raises OSError."""
-        of_file = self._known.get(file.path.name, ByteRanges())
-        known = of_file.overlapping(start, end)
-        low = min([start, *(each[0] for each in known)])
-        high = max([end, *(each[1] for each in known)])
+        known = self._overlapping(file.name, start, end)
+        ((low, high),) = union([(start, end), *known])
         name = keep_aside(file, low, high)
         for other, _ in known:
             if other != low:
@@ -82,10 +81,7 @@ class DamageReport:
         return name
 
     def _knows(self, name: str, start: int, end: int) -> bool:
-        known = self._known.get(name)
-        return known is not None and any(
-            low <= start and end <= high for low, high in known.overlapping(start, end)
-        )
+        return any(low <= start and end <= high for low, high in self._overlapping(name, start, end))
 
     def _count(self, name: str, start: int, end: int) -> int:
         new = self._known.setdefault(name, ByteRanges()).add(start, end)
@@ -94,7 +90,7 @@ class DamageReport:
 
     def repaired(self, file: LogFile, start: int, end: int, left: Iterable[Range] = ()) -> int:
         """Count bytes that were reported and can be read again, except for those in `left`. Return how many these are."""
-        known = self._known.setdefault(file.path.name, ByteRanges())
+        known = self._known.setdefault(file.name, ByteRanges())
         for low, _ in known.overlapping(start, end):
             aside_path(file, low).unlink(missing_ok=True)
         repaired = known.remove(start, end)
@@ -103,14 +99,14 @@ class DamageReport:
             with suppress(OSError):
                 keep_aside(file, left_start, left_end)
         if not known:
-            del self._known[file.path.name]
+            del self._known[file.name]
         self.bytes_repaired += repaired
         return repaired
 
     def report_torn(self, file: LogFile, start: int, end: int) -> None:
         """Report a torn record at the end. Raises OSError if it cannot be copied aside."""
         keep_aside(file, start, end)
-        self._on_damage(f"{file.path.name}: a torn record at {start} is cut off ({end - start} bytes)")
+        self._on_damage(f"{file.name}: a torn record at {start} is cut off ({end - start} bytes)")
 
 
 def aside_path(file: LogFile, start: int) -> Path:
@@ -126,7 +122,7 @@ def keep_aside(file: LogFile, start: int, end: int) -> str:
         try:
             replace_file(aside, data, is_synced=False)
         except OSError as error:
-            text = f"{error.strerror}: {len(data)} damaged bytes of {file.path.name} could not be kept aside"
+            text = f"{error.strerror}: {len(data)} damaged bytes of {file.name} could not be kept aside"
             raise OSError(error.errno, text) from error
     return aside.name
 
@@ -151,11 +147,7 @@ class MissingFile:
 
 def needed_of(holes: Iterable[Range], finished: SeqRanges, until: int) -> list[Range]:
     """Return the parts of `holes`, below the number `until`, that are not finished."""
-    found: list[Range] = []
-    for low, high in holes:
-        if low < until:
-            found += finished.gaps(low, min(high, until))
-    return found
+    return finished.gaps_in(common(holes, [(0, until)]))
 
 
 def missing_files(

@@ -13,14 +13,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from time import sleep
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from nsqd_py.diskqueue.checking import next_valid
 from nsqd_py.diskqueue.damage import DamageReport
 from nsqd_py.diskqueue.journals.ranges import Range, union
-from nsqd_py.diskqueue.reading import READ_BYTES, ChunkReader, Piece, first_after_id, first_from, read_piece
+from nsqd_py.diskqueue.reading import (
+    READ_BYTES,
+    ChunkReader,
+    FileRange,
+    Piece,
+    first_after_id,
+    first_from,
+    read_piece,
+)
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, decode_header
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.message_ids import id_time_ns
@@ -29,13 +38,14 @@ BLOCK_BYTES = 1024 * 1024
 _MOST_FILES = 64  # whose blocks are remembered: 100 numbers for each file of 100 MB
 _MOST_ENDS = 64
 
+T = TypeVar("T")
+
 _first_seq_of = attrgetter("first_seq")
 
 
-class StoredSegment(Protocol):
-    """A stored log file: messages with the numbers first_seq..end_seq (not included).
+class StoredSegment(FileRange, Protocol):
+    """A stored log file. Its name is unique, also among those that it replaces.
 
-    name      unique, also among those that it replaces
     first_ns  the timestamp of its first message
     first_id, last_id  the lowest and the highest id in it
     last_ns   the latest timestamp in it
@@ -43,15 +53,7 @@ class StoredSegment(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
-    @property
-    def first_seq(self) -> int: ...
-    @property
-    def end_seq(self) -> int: ...
-    @property
     def size_bytes(self) -> int: ...
-    @property
-    def salt(self) -> int: ...
     @property
     def first_ns(self) -> int: ...
     @property
@@ -83,8 +85,8 @@ IsOnDisk = Callable[[int, int], bool]  # (low, high): True if one whole local fi
 
 
 class InThread(Protocol):
-    def __call__(self, work: Callable[[], None], /, on_ended: Callable[[], None] = ...) -> None:
-        """Run `work` in a thread while this greenlet waits. Raises its error, and TimeoutError if the store hangs.
+    def __call__(self, work: Callable[[], T], /, on_ended: Callable[[], None] = ...) -> T:
+        """Return what `work` returns in a thread. Raises its error, and TimeoutError if the store hangs.
 
         Then `work` goes on without the greenlet. `on_ended` is called once, when no thread uses what `work` uses.
         """
@@ -193,9 +195,9 @@ def missing_piece(file: HistoryFile) -> Piece:
 # ---- the stored files of one log
 
 
-def _at_once(work: Callable[[], None], on_ended: Callable[[], None] = lambda: None) -> None:
+def _at_once(work: Callable[[], T], on_ended: Callable[[], None] = lambda: None) -> T:
     try:
-        work()
+        return work()
     finally:
         on_ended()
 
@@ -323,14 +325,12 @@ class LogHistory:
 
     def read_now(self, file: HistoryFile, seq: int, most_bytes: int = READ_BYTES) -> Piece:
         """Read a piece in a thread. Blocks this greenlet. Raises OSError."""
-        pieces: list[Piece] = []
         try:
-            self.in_thread(lambda: pieces.append(read_stored_piece(file, seq, most_bytes)))
+            return self.in_thread(partial(read_stored_piece, file, seq, most_bytes))
         except FileNotFoundError:
             if file.name not in self.missing:
                 raise
             return missing_piece(file)
-        return pieces[0]
 
     def seq_at(self, timestamp_ns: int, low: int, before: int, is_on_disk: IsOnDisk) -> int:
         """Return the number of the first message from `low` on that was published then or later, or `before`.
@@ -363,15 +363,10 @@ class LogHistory:
                 break
             if is_on_disk(segment.first_seq, segment.end_seq):
                 continue
-            found = self._search(self.file_of(segment), first_in)
+            found = self.in_thread(partial(first_in, self.file_of(segment)))
             if found is not None:
                 return min(found, before)
         return before
-
-    def _search(self, file: HistoryFile, first_in: Callable[[HistoryFile], int | None]) -> int | None:
-        found: list[int | None] = []
-        self.in_thread(lambda: found.append(first_in(file)))
-        return found[0]
 
     def published_since(self, steady_ns: int, low: int, before: int, is_on_disk: IsOnDisk) -> int:
         """Return a number from `low` on before which all messages were published before that time; `before` if all were.

@@ -28,12 +28,13 @@ from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.diskqueue.files.spare import SpareFile
 from nsqd_py.diskqueue.history import HistoryFile, LogHistory, has_message
 from nsqd_py.diskqueue.journals.epochs import Epochs, raised
-from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, count_of
+from nsqd_py.diskqueue.journals.ranges import Range, count_of, minus
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.reading import (
     RETAINED_PIECE_BYTES,
     ChunkReader,
     Piece,
+    ReadInThread,
     RetainedRecords,
     first_after_id,
     first_from,
@@ -150,24 +151,13 @@ class TopicLog:
     @property
     def earliest_seq(self) -> int:
         """The number from which on the log has all published messages, without sparse files."""
-        earliest = self._earliest_on_disk
         history = self.history
-        if history is None:
-            return earliest
-        for file in reversed(self.files):
-            if not (file.is_whole or history.has_all(file.first_seq, file.end_seq)):
-                return earliest
-            earliest = file.first_seq
-        return history.earliest_before(earliest)
-
-    @property
-    def _earliest_on_disk(self) -> int:
         earliest = self.next_seq
         for file in reversed(self.files):
-            if not file.is_whole:
-                break
+            if not file.is_whole and (history is None or not history.has_all(file.first_seq, file.end_seq)):
+                return earliest
             earliest = file.first_seq
-        return earliest
+        return history.earliest_before(earliest) if history is not None else earliest
 
     @property
     def earliest_id(self) -> int:
@@ -190,8 +180,7 @@ class TopicLog:
         """Return the parts of these ranges that no stored file has."""
         if self.history is None:
             return list(ranges)
-        stored = SeqRanges(0, self.history.ranges())
-        return [gap for low, high in ranges for gap in stored.gaps(low, high)]
+        return minus(ranges, self.history.ranges())
 
     def seq_at(self, timestamp_ns: int, low: int = 0) -> int:
         """Return the number of the first message from `low` on that was published then or later; else `next_seq`.
@@ -365,8 +354,7 @@ class TopicLog:
             return
         file.is_set_aside = True
         if file in self.files:
-            self._set_files([other for other in self.files if other is not file])
-            self._let_go(file)
+            self.let_go(file)
         with suppress(OSError):
             self._in_background(file.discard())
 
@@ -507,9 +495,7 @@ class TopicLog:
             return file.readable_from(seq)
         return self.next_seq
 
-    def read_retained(
-        self, seq: int, most_bytes: int, in_thread: Callable[[Callable[[], None]], None]
-    ) -> RetainedRecords:
+    def read_retained(self, seq: int, most_bytes: int, in_thread: ReadInThread) -> RetainedRecords:
         """Return records from the one that holds `seq`, or the next one, up to `most_bytes`; at least one.
 
         Raises OSError. Blocks as `in_thread` does.
@@ -555,9 +541,7 @@ class TopicLog:
             return file
         return self.history.file_of(stored)
 
-    def _read_retained_piece(
-        self, file: LogFile | HistoryFile, seq: int, in_thread: Callable[[Callable[[], None]], None]
-    ) -> Piece:
+    def _read_retained_piece(self, file: LogFile | HistoryFile, seq: int, in_thread: ReadInThread) -> Piece:
         if isinstance(file, HistoryFile):
             assert self.history is not None
             stored_piece = self.history.read_now(file, seq, RETAINED_PIECE_BYTES)
@@ -670,8 +654,7 @@ class TopicLog:
         if self.files and self._is_unused(self.files[-1]):
             unused = self.files[-1]
             unused.discard()()
-            self._set_files(self.files[:-1])
-            self._let_go(unused)
+            self.let_go(unused)
         self._last = None
 
     # ---- the end

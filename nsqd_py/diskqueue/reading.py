@@ -17,7 +17,7 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple, Protocol
 
-from nsqd_py.diskqueue.checking import next_valid
+from nsqd_py.diskqueue.checking import ReadAt, next_valid, read_by
 from nsqd_py.diskqueue.damage import DamageReport
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.files.open_files import do_nothing
@@ -45,11 +45,12 @@ _WINDOW_BYTES = 64 * 1024
 RETAINED_PIECE_BYTES = 256 * 1024
 _SHARED_CHUNKS = 4
 
-ReadAt = Callable[[int, int], bytes]  # (offset, size): fewer bytes only at the end of the file
+# Returns what the function returns in a thread; the greenlet waits for it.
+ReadInThread = Callable[[Callable[[], "Piece"]], "Piece"]
 
 
-class ReadableFile(Protocol):
-    """A log file as its readers see it: a `LogFile`, or a `nsqd_py.diskqueue.history.HistoryFile`."""
+class FileRange(Protocol):
+    """A file with the messages first_seq..end_seq (not included); `salt` is that of its header."""
 
     @property
     def name(self) -> str: ...
@@ -58,9 +59,14 @@ class ReadableFile(Protocol):
     @property
     def end_seq(self) -> int: ...
     @property
-    def end_offset(self) -> int: ...
-    @property
     def salt(self) -> int: ...
+
+
+class ReadableFile(FileRange, Protocol):
+    """A log file as its readers see it: a `LogFile`, or a `nsqd_py.diskqueue.history.HistoryFile`."""
+
+    @property
+    def end_offset(self) -> int: ...
     @property
     def index_offsets(self) -> Sequence[int]: ...
 
@@ -69,11 +75,6 @@ class ReadableFile(Protocol):
 
 
 # ---- chunks
-
-
-def read_by(descriptor: int) -> ReadAt:
-    """Return a function that reads through a descriptor, for threads."""
-    return lambda offset, size: os.pread(descriptor, size, offset)
 
 
 class Piece(NamedTuple):
@@ -225,8 +226,7 @@ class ChunkReader:
         for start, end in damaged:
             if self.mend is not None and self.mend(file, start, end):
                 raise OSError(
-                    errno.EIO,
-                    f"{end - start} damaged bytes of {file.path.name} at {start} are being repaired",
+                    errno.EIO, f"{end - start} damaged bytes of {file.name} at {start} are being repaired"
                 )
             self._damage.report(file, start, end)
 
@@ -310,35 +310,31 @@ class RecordWindow:
         return position
 
 
-def offset_before_id_time(file: LogFile, steady_ns: int) -> int:
-    """Return the offset of a record before which all ids are of an earlier time. Raises OSError."""
+def _offset_before_id(file: ReadableFile, is_later: Callable[[int], bool]) -> int:
+    """Return the offset of a record of the index before which no record begins with a later id. Raises OSError."""
     window = RecordWindow(file.read, file.end_offset)
 
-    def is_young(offset: int) -> bool:
+    def begins_later(offset: int) -> bool:
         try:
-            return id_time_ns(window.header(offset).base_id) >= steady_ns
+            return is_later(window.header(offset).base_id)
         except (Damaged, Incomplete):
             return True  # rather too early
 
     offsets = file.index_offsets
-    return offsets[max(0, bisect_left(offsets, True, key=is_young) - 1)]
+    return offsets[max(0, bisect_left(offsets, True, key=begins_later) - 1)]
+
+
+def offset_before_id_time(file: LogFile, steady_ns: int) -> int:
+    """Return the offset of a record before which all ids are of an earlier time. Raises OSError."""
+    return _offset_before_id(file, lambda base_id: id_time_ns(base_id) >= steady_ns)
 
 
 def first_after_id(file: ReadableFile, message_id: int) -> int | None:
     """Return the number of the first message with a greater id in a file whose ids rise, or None. Raises OSError."""
-    window = RecordWindow(file.read, file.end_offset)
-
-    def is_later(offset: int) -> bool:
-        try:
-            return window.header(offset).base_id > message_id
-        except (Damaged, Incomplete):
-            return True  # rather too early
-
-    offsets = file.index_offsets
-    offset = offsets[max(0, bisect_left(offsets, True, key=is_later) - 1)]
+    offset = _offset_before_id(file, lambda base_id: base_id > message_id)
     reached = file.first_seq
     try:
-        for _, record in window.headers(offset):
+        for _, record in RecordWindow(file.read, file.end_offset).headers(offset):
             if record.base_id + record.count > message_id + 1:
                 return record.first_seq + max(0, message_id + 1 - record.base_id)
             reached = record.end_seq
@@ -421,12 +417,10 @@ class RetainedRecords:
         return b"".join([FileHeader(0, first_seq, 0).encode(), *self._records])
 
 
-def read_retained_piece(file: LogFile, seq: int, in_thread: Callable[[Callable[[], None]], None]) -> Piece:
+def read_retained_piece(file: LogFile, seq: int, in_thread: ReadInThread) -> Piece:
     """Read a piece of a file in a thread. Raises OSError. Blocks as `in_thread` does."""
-    pieces: list[Piece] = []
     descriptor = file.duplicate()
     try:
-        in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), RETAINED_PIECE_BYTES)))
+        return in_thread(partial(read_piece, file, seq, read_by(descriptor), RETAINED_PIECE_BYTES))
     finally:
         os.close(descriptor)
-    return pieces[0]

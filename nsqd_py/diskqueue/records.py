@@ -220,14 +220,13 @@ def decode_header(data: Data, position: int) -> RecordHeader:
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
     fields = unpack_header(data[position : position + RECORD_HEADER_BYTES])
-    magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride = (
-        fields
-    )
-    if magic != MAGIC or version != VERSION or kind not in (PUBLISHED, MESSAGES) or count == 0:
+    magic, length, checksum, version, *others = fields
+    header = RecordHeader(length, checksum, *others)
+    if magic != MAGIC or version != VERSION:
         raise Damaged("no record here")
-    return RecordHeader(
-        length, checksum, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride
-    )
+    if header.kind not in (PUBLISHED, MESSAGES) or not header.count:
+        raise Damaged("no record here")
+    return header
 
 
 def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:

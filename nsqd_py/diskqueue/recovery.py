@@ -21,7 +21,7 @@ from google_crc32c import extend
 from nsqd_py.diskqueue.files.file_bytes import FileBytes
 from nsqd_py.diskqueue.files.log_file import INDEX_EVERY, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
-from nsqd_py.diskqueue.journals.ranges import Range
+from nsqd_py.diskqueue.journals.ranges import Range, minus
 from nsqd_py.diskqueue.journals.waits import PackedWaits
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
@@ -59,12 +59,17 @@ class RecoveredFile:
     """
 
     file: LogFile
-    gaps: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[Range] = field(default_factory=list)
     deferred: PackedWaits = field(default_factory=PackedWaits)
     used_id: int = 0
-    damaged: list[tuple[int, int]] = field(default_factory=list)
-    torn: tuple[int, int] | None = None
+    damaged: list[Range] = field(default_factory=list)
+    torn: Range | None = None
     has_clean_end: bool = False
+
+    @property
+    def readable(self) -> list[Range]:
+        """The numbers of the messages that are in the file and can be read."""
+        return minus([(self.file.first_seq, self.file.end_seq)], self.gaps)
 
 
 def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> RecoveredFile:

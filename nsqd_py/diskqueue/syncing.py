@@ -255,7 +255,7 @@ def file_system_of(path_or_descriptor: Path | int) -> str:
 
 def sync_directories(taken: Iterable[Unsynced]) -> None:
     """Sync the directories of these, each once, and set their `error`. May run in a thread."""
-    errors: dict[Path, OSError | None] = {}
+    errors = {}
     for unsynced in taken:
         if unsynced.directory not in errors:
             sync_and_release([unsynced])

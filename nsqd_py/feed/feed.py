@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import gevent
 from google_crc32c import extend
 
 from nsqd_py.broker.broker import Broker
@@ -22,7 +23,6 @@ from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import DELETED, encode_entry, journal_name
-from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.feed.pieces import (
     CHECKED_BYTES,
@@ -46,6 +46,7 @@ PIECE_BYTES = 256 * 1024
 # reads what is further back, and the first copy.
 _RECENT_BYTES = 1024 * 1024
 _FEW_TOPICS = 4
+_JOURNAL_S = 0.01  # between two looks at a journal that is being written
 
 # The version and the size of journals at one moment.
 Ends: TypeAlias = "dict[Channel, tuple[int, int]]"
@@ -259,6 +260,17 @@ class Feed:
         for name in removed:
             yield Remove(name)
 
+    def whole_round(self, most_waits: int) -> Iterator[Piece]:
+        """Yield a round, and the journals that it lacks, for which this greenlet waits: a copy without them may lack what a
+        channel has finished. Raises OSError.
+        """
+        yield from self.round()
+        for _ in range(most_waits):
+            if not self.lacks_journals:
+                return
+            gevent.sleep(_JOURNAL_S)
+            yield from self.round()
+
     # ---- one topic
 
     def _matching(self, topic: Topic, slices: WorkSlices) -> dict[str, int]:
@@ -270,22 +282,19 @@ class Feed:
         found = {}
         for file in list(log.files):
             slices.sleep_if_due()
-            mine = offered.files.get(file.path.name)
+            mine = offered.files.get(file.name)
             if mine is None or mine.salt != file.salt or not 0 < mine.end_offset <= file.end_offset:
                 continue
             start = max(0, mine.end_offset - CHECKED_BYTES)
             is_same = extend(0, self._read(file, start, mine.end_offset - start)) == mine.checksum
             if is_same or self._is_damaged(file, start, mine.end_offset):
-                found[file.path.name] = mine.end_offset
+                found[file.name] = mine.end_offset
         return found
 
     def _is_damaged(self, file: LogFile, start: int, end: int) -> bool:
         """True if nsqd's own bytes here are damaged: then the reader must not lose its own, which may be the only good ones."""
-        damaged: list[Range] = []
         try:
-            in_thread(
-                self._threadpool, lambda: damaged.extend(damage_in(file.path, file.salt, file.end_offset))
-            )
+            damaged = in_thread(self._threadpool, damage_in, file.path, file.salt, file.end_offset)
         except OSError:
             return False
         return any(low < end and high > start for low, high in damaged)
@@ -297,14 +306,14 @@ class Feed:
         self._topics[topic.name] = copied
         offered = self._offered.get(topic.name)
         for file in log.files:
-            offset = matching.get(file.path.name, 0)
+            offset = matching.get(file.name, 0)
             if offset:
                 copied.files[file.first_seq] = _CopiedFile(file.salt, offset)
-            elif offered is not None and file.path.name in offered.files:
+            elif offered is not None and file.name in offered.files:
                 copied.replaced.add(file.first_seq)
             if not self.is_following:
                 self._to_copy_bytes += file.end_offset - offset
-        names = {file.path.name: matching.get(file.path.name, 0) for file in log.files}
+        names = {file.name: matching.get(file.name, 0) for file in log.files}
         journals = [journal_name(topic.name, name) for name in topic.channels]
         return TopicListing(topic.name, log.epochs, log.next_seq, names, journals)
 
@@ -413,14 +422,11 @@ class Feed:
         is_recent = file.end_offset - offset <= _RECENT_BYTES and self.is_following
         if is_recent and not self._broker.disk_speed.is_slow:
             return file.read(offset, size_bytes)
-        found: list[bytes] = []
         file.pin()
         try:
-            descriptor = file.fileno()
-            in_thread(self._threadpool, lambda: found.append(os.pread(descriptor, size_bytes, offset)))
+            return in_thread(self._threadpool, os.pread, file.fileno(), size_bytes, offset)
         finally:
             file.unpin()
-        return found[0]
 
     # ---- journals
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsqd_py.broker.state_files import read_clock_file, read_clocks
+from nsqd_py.broker.clock_file import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.go_export import export
 from nsqd_py.fsck.reading import load_directory

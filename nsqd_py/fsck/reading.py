@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from nsqd_py.broker import state_files
+from nsqd_py.broker import clock_file, metadata, state_files
 from nsqd_py.diskqueue import recovery
 from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.journals.journal import SavedPosition, journal_name, read_journal, says_deleted
@@ -118,7 +118,7 @@ class LogNumbers:
 class LoadedTopic:
     """A topic as a start would load it; `positions` are those of its channels."""
 
-    entry: state_files.TopicEntry
+    entry: metadata.TopicEntry
     files: list[recovery.RecoveredFile]
     log: LogNumbers
     positions: dict[str, SavedPosition]
@@ -142,8 +142,8 @@ class _Reader:
         self._directory = directory
         self.report = report
         self._stopped = state_files.read_clean_stop(directory).ends
-        clocks = state_files.read_clock_file(directory)
-        self._is_same_boot = clocks is not None and clocks.is_same_boot(state_files.read_clocks(0))
+        clocks = clock_file.read_clock_file(directory)
+        self._is_same_boot = clocks is not None and clocks.is_same_boot(clock_file.read_clocks(0))
 
     def read(self) -> Iterator[LoadedTopic]:
         found, others = recovery.find_topic_files(self._directory)
@@ -159,8 +159,8 @@ class _Reader:
             self._note(path, DamageKind.CHECKSUM, 0, path.stat().st_size)
         path = self._directory / state_files.METADATA_FILE
         try:
-            named = state_files.read_metadata(path)
-        except state_files.BadMetadata:
+            named = metadata.read_metadata(path)
+        except metadata.BadMetadata:
             named = []
             self._note(path, DamageKind.METADATA, 0, path.stat().st_size)
         entries = {entry.name: entry for entry in named}
@@ -168,12 +168,12 @@ class _Reader:
             own = found[name].journals.get("") if name in found else None
             if own is not None and says_deleted(own):  # a start of nsqd completes its deletion
                 continue
-            entry = entries.get(name, state_files.TopicEntry(name))
+            entry = entries.get(name, metadata.TopicEntry(name))
             yield self._read_topic(entry, found.get(name, recovery.TopicFiles()))
 
     # ---- one topic
 
-    def _read_topic(self, entry: state_files.TopicEntry, found: recovery.TopicFiles) -> LoadedTopic:
+    def _read_topic(self, entry: metadata.TopicEntry, found: recovery.TopicFiles) -> LoadedTopic:
         stop = self._stopped.get(entry.name)
         noted = len(self.report.findings)
         files = self._read_log(found, stop)

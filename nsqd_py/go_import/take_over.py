@@ -20,7 +20,8 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.broker.state_files import METADATA_FILE, TopicEntry, read_metadata
+from nsqd_py.broker.metadata import TopicEntry, read_metadata
+from nsqd_py.broker.state_files import METADATA_FILE
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name, replace_file, sync_directory
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.recovery import TopicFiles, find_topic_files

@@ -18,7 +18,7 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.services import Topic
+from nsqd_py.broker.services import Lookups, Topic
 from nsqd_py.errors import Refusal, StartError
 from nsqd_py.lookup.connection import identify
 from nsqd_py.lookup.host import Endpoint, LookupHost, parse_address, resolve
@@ -36,7 +36,7 @@ _MARGIN_S = 0.1
 _CLOSE_S = 1.0
 
 
-class LookupPeers:
+class LookupPeers(Lookups):
     """Registers the topics and channels of `broker` with the nsqlookupds of `set_addresses`."""
 
     def __init__(self, broker: Broker, options: NsqdOptions, log: Log, tls: Any = None) -> None:

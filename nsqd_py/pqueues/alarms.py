@@ -11,6 +11,8 @@ from heapq import heapify, heappop, heappush
 
 _MOST_OUTDATED = 1000
 
+Clock = Callable[[], int]  # returns ns
+
 
 class Alarm:
     """Calls `ring(now_ns)` once at its time. Setting it again moves it; setting it to None stops it."""
@@ -26,7 +28,8 @@ class Alarm:
     def set(self, due_ns: int | None) -> None:
         self.due_ns = due_ns
         if due_ns is not None and (self._queued_ns is None or due_ns < self._queued_ns):
-            was_queued, self._queued_ns = self._queued_ns is not None, due_ns
+            was_queued = self._queued_ns is not None
+            self._queued_ns = due_ns
             self._alarms.push(due_ns, self)
             if was_queued:
                 self._alarms.count_outdated()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -22,6 +22,11 @@ _Deferred = tuple[int, int, int, int, Batch | None]  # due time, and a run
 def queued_after(seq: int) -> int:
     """Return the due time that encodes `queued behind all messages below seq`."""
     return -1 - seq
+
+
+def message_count(runs: Iterable[Run]) -> int:
+    """Return the number of messages in these runs."""
+    return sum(run[1] - run[0] for run in runs)
 
 
 class DeferredQueue:
@@ -51,12 +56,12 @@ class DeferredQueue:
         runs: list[Run] = []
         while heap and heap[0][0] <= now_ns and len(runs) < most:
             runs.append(heappop(heap)[1:])
-        self.count -= sum(high - low for low, high, _, _ in runs)
+        self.count -= message_count(runs)
         return runs
 
     def first(self, most: int) -> list[tuple[int, Run]]:
         """Return (due_ns, run) of the next runs, which hold up to `most` messages, without removing them."""
-        found: list[tuple[int, Run]] = []
+        found = []
         for due_ns, low, high, attempts, batch in _ascending(self._heap):
             if most <= 0:
                 break
@@ -81,7 +86,7 @@ class DeferredQueue:
 
     def __iter__(self) -> Iterator[tuple[int, Run]]:
         """Yield (due_ns, run) in no order."""
-        return ((due_ns, (low, high, attempts, batch)) for due_ns, low, high, attempts, batch in self._heap)
+        return ((entry[0], entry[1:]) for entry in self._heap)
 
 
 def _ascending(heap: list[Any]) -> Iterator[Any]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from nsqd_py.diskqueue.journals.ranges import SeqRanges, common, count_of, runs_of
-from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, runs_of
+from nsqd_py.pqueues.alarms import Alarms, Clock
 from nsqd_py.pqueues.deferred import Run, queued_after
 from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable, runs_of_entries
 from nsqd_py.protocol.names import is_ephemeral
@@ -59,7 +59,7 @@ class Channel(JournaledPosition):
         limits: ChannelLimits,
         iteration: IterationEnd,
         alarms: Alarms,
-        clock: Callable[[], int],
+        clock: Clock,
         journal: PositionJournal | None,
         on_change: Callable[[Channel], None],
         keeps_batches: bool,
@@ -332,7 +332,7 @@ class Channel(JournaledPosition):
         self.position.lose(low, high, attempts)
         self.save_soon()  # nothing new is written of them, but files may not be needed any more
 
-    def find_lost(self, ranges: Iterable[tuple[int, int]]) -> int:
+    def find_lost(self, ranges: Iterable[Range]) -> int:
         """Queue those of these messages again that were lost; the log has them again. Return their number."""
         self._begin_to_flow_if_idle()
         waits = self.position.lost_waits[:]
@@ -342,9 +342,8 @@ class Channel(JournaledPosition):
             for run_low, run_high in common([(low, high)], found):
                 self.position.requeue((run_low, run_high, attempts, None))
                 tried.add_missing(run_low, run_high)
-        for low, high in found:
-            for gap_low, gap_high in tried.gaps(low, high):
-                self.position.requeue((gap_low, gap_high, 0, None))
+        for low, high in tried.gaps_in(found):
+            self.position.requeue((low, high, 0, None))
         count = count_of(found)
         self.distributor.lost_count = max(0, self.distributor.lost_count - count)
         if count:
@@ -352,7 +351,7 @@ class Channel(JournaledPosition):
             self.save_soon()
         return count
 
-    def accept_lost(self, ranges: Iterable[tuple[int, int]]) -> int:
+    def accept_lost(self, ranges: Iterable[Range]) -> int:
         """Finish those of these messages that are lost; return their number."""
         found = self.position.forget_lost(ranges)
         for low, high in found:
@@ -474,11 +473,7 @@ class Channel(JournaledPosition):
         return True
 
     def seek(
-        self,
-        seq: int,
-        not_due: Iterable[tuple[int, int, int]],
-        holes: Sequence[tuple[int, int]],
-        skip_below: int,
+        self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Sequence[Range], skip_below: int
     ) -> int:
         """Move to `seq`, and return the number of skipped messages, as `Position.seek` does.
 

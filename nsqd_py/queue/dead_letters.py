@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from nsqd_py.pqueues.alarms import Clock
 from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable, runs_of_entries
 from nsqd_py.protocol import names
 from nsqd_py.protocol.batch import Batch
@@ -107,8 +108,8 @@ class DeadLetters:
     _max_attempts: int
     _target: Callable[[], DeadLetterTopic]
     iteration: IterationEnd
-    _clock: Callable[[], int]
-    wall_clock: Callable[[], int]
+    _clock: Clock
+    wall_clock: Clock
     count: int = 0
     moving: InFlightTable = field(default_factory=InFlightTable)
     _moves: dict[_Move, None] = field(default_factory=dict)

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from nsqd_py.diskqueue.journals.ranges import runs_of
-from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.diskqueue.journals.ranges import Range, runs_of
+from nsqd_py.pqueues.alarms import Alarms, Clock
 from nsqd_py.pqueues.deferred import Run
 from nsqd_py.pqueues.in_flight import Delivery, InFlightTable
 from nsqd_py.protocol.batch import Batch
@@ -105,7 +105,7 @@ class Distributor:
         source: BatchSource,
         iteration: IterationEnd,
         alarms: Alarms,
-        clock: Callable[[], int],
+        clock: Clock,
         listener: DeliveryListener,
         *,
         prefers_near: bool,
@@ -118,7 +118,7 @@ class Distributor:
         self.lost_count = 0
         self.expired_count = 0
         self.unreadable = UnreadableRanges(position)
-        self.expire_before_ns: Callable[[], int] | None = None
+        self.expire_before_ns: Clock | None = None
         self._prefers_near = prefers_near
         self._keeps_batches = keeps_batches
         self.counts_by_nearness = [0, 0, 0]
@@ -410,7 +410,7 @@ class Distributor:
 
     def _without_duplicates(
         self, client: SubscribedClient, batch: Batch, first: int, after: int, attempts: int, now_ns: int
-    ) -> Iterator[tuple[int, int]]:
+    ) -> Iterator[Range]:
         """Yield the runs whose ids the client does not have in flight; defer the other messages for 1 s."""
         free = []
         for index, message_id in enumerate(hex_ids(batch.base_id + first, after - first), first):
@@ -422,9 +422,7 @@ class Distributor:
                 free.append(index)
         return runs_of(free) if free else iter(())
 
-    def _sample(
-        self, client: SubscribedClient, batch: Batch, first: int, after: int
-    ) -> Iterator[tuple[int, int]]:
+    def _sample(self, client: SubscribedClient, batch: Batch, first: int, after: int) -> Iterator[Range]:
         """Yield the runs that a sampling client gets; finish the other messages."""
         if not client.sample_rate:
             yield first, after

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
-from nsqd_py.pqueues.alarms import Alarms
+from nsqd_py.pqueues.alarms import Alarms, Clock
 from nsqd_py.queue.storage import NoRoom
-from nsqd_py.queue.topic import Topic
+from nsqd_py.queue.topic import AnyTopic
 from nsqd_py.runtime.logs.lines import LineWriter
 
 POLL_EVERY_NS = 250_000_000
@@ -43,13 +43,13 @@ class DiskSpace:
     _disk: FreeDisk
     _most_bytes: int
     _reserve_bytes: int
-    _topics: Callable[[], Iterable[Topic[Any]]]
-    _make_room: Callable[[Topic[Any]], None]
+    _topics: Callable[[], Iterable[AnyTopic]]
+    _make_room: Callable[[AnyTopic], None]
     _alarms: Alarms
-    _clock: Callable[[], int]
+    _clock: Clock
     _report: LineWriter
-    _granted: set[Topic[Any]] = field(default_factory=set)
-    _full: dict[Topic[Any], int] = field(default_factory=dict)
+    _granted: set[AnyTopic] = field(default_factory=set)
+    _full: dict[AnyTopic, int] = field(default_factory=dict)
     _polled_ns: int = -POLL_EVERY_NS
     _left_bytes: int = 0
     _is_scarce: bool = False
@@ -62,7 +62,7 @@ class DiskSpace:
 
     # ---- granting
 
-    def grant(self, topic: Topic[Any], size_bytes: int) -> int:
+    def grant(self, topic: AnyTopic, size_bytes: int) -> int:
         """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
         self._poll_if_due(self._clock())
         left = self._left_of(topic)
@@ -89,7 +89,7 @@ class DiskSpace:
         self._granted.add(topic)
         return granted
 
-    def _left_of(self, topic: Topic[Any]) -> int:
+    def _left_of(self, topic: AnyTopic) -> int:
         """Return the bytes that the topic may still write below its --max-topic-bytes."""
         if not topic.policy.max_bytes or topic.log is None:
             return _UNLIMITED
@@ -100,7 +100,7 @@ class DiskSpace:
         """False if space is scarce: then logs allocate no disk space in advance."""
         return not self._is_scarce
 
-    def forget(self, topic: Topic[Any]) -> None:
+    def forget(self, topic: AnyTopic) -> None:
         self._granted.discard(topic)
         self._full.pop(topic, None)
 
@@ -200,5 +200,5 @@ class DiskSpace:
         self._reported = problem
 
 
-def _topic_reason(topic: Topic[Any]) -> str:
+def _topic_reason(topic: AnyTopic) -> str:
     return f"the log of topic {topic.name} has the {topic.policy.max_bytes} bytes of --max-topic-bytes"

@@ -9,12 +9,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
 
-from nsqd_py.pqueues.alarms import Alarm, Alarms
+from nsqd_py.pqueues.alarms import Alarm, Alarms, Clock
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.reading.message_reader import published_ns
-from nsqd_py.queue.topic import Topic
+from nsqd_py.queue.topic import AnyTopic
 
 SWEEP_EVERY_NS = 1_000_000_000
 _MOST_CHECKED = 100  # requeued runs that a sweep checks in a channel
@@ -27,26 +26,24 @@ class Expiry:
     on_sweep  called with each topic of which messages were dropped
     """
 
-    def __init__(
-        self, alarms: Alarms, clock: Callable[[], int], on_sweep: Callable[[Topic[Any]], None]
-    ) -> None:
+    def __init__(self, alarms: Alarms, clock: Clock, on_sweep: Callable[[AnyTopic], None]) -> None:
         self._alarms = alarms
         self._clock = clock
         self._on_sweep = on_sweep
 
-    def add_topic(self, topic: Topic[Any]) -> None:
+    def add_topic(self, topic: AnyTopic) -> None:
         """Sweep the topic until it is closed, if it has a time to live."""
         if topic.policy.ttl_ns:
             alarm = self._alarms.alarm(lambda _now_ns: self._sweep(topic, alarm))
             alarm.set(self._clock())
 
-    def add_channel(self, topic: Topic[Any], channel: Channel) -> None:
+    def add_channel(self, topic: AnyTopic, channel: Channel) -> None:
         """Make a channel drop expired messages before delivery, if its topic has a time to live."""
         ttl_ns = topic.policy.ttl_ns
         if ttl_ns:
             channel.distributor.expire_before_ns = lambda: self._clock() - ttl_ns
 
-    def _sweep(self, topic: Topic[Any], alarm: Alarm) -> None:
+    def _sweep(self, topic: AnyTopic, alarm: Alarm) -> None:
         if topic.is_closed:
             alarm.close()
             return
@@ -55,7 +52,7 @@ class Expiry:
             self._on_sweep(topic)
 
 
-def _sweep_topic(topic: Topic[Any], oldest_ns: int) -> bool:
+def _sweep_topic(topic: AnyTopic, oldest_ns: int) -> bool:
     """Drop messages older than that time; return True if there were any."""
     floors = [channel.position.settled_floor for channel in topic.channels.values()]
     low = min([topic.released, *floors])
@@ -72,7 +69,7 @@ def _sweep_topic(topic: Topic[Any], oldest_ns: int) -> bool:
     return _count(topic) > before
 
 
-def _seq_since(topic: Topic[Any], oldest_ns: int, low: int) -> int:
+def _seq_since(topic: AnyTopic, oldest_ns: int, low: int) -> int:
     """Return the number of the first message from `low` on that was published since that time. Raises OSError."""
     if topic.log is not None and topic.disk_speed.is_slow:
         raise BlockingIOError(errno.EAGAIN, "the disk is slow")
@@ -81,7 +78,7 @@ def _seq_since(topic: Topic[Any], oldest_ns: int, low: int) -> int:
     return topic.next_seq if seq is None else seq
 
 
-def _drop_unreleased(topic: Topic[Any], seq: int, oldest_ns: int) -> None:
+def _drop_unreleased(topic: AnyTopic, seq: int, oldest_ns: int) -> None:
     """Drop unreleased messages below `seq`, up to the first deferred one that was due at `oldest_ns` or later."""
     young = [low for low, _, due_ns in topic.unreleased_deferred if due_ns >= oldest_ns]
     seq = min([seq, topic.next_seq, *young])
@@ -95,17 +92,17 @@ def _drop_unreleased(topic: Topic[Any], seq: int, oldest_ns: int) -> None:
         channel.miss(low, seq)
 
 
-def _count(topic: Topic[Any]) -> int:
+def _count(topic: AnyTopic) -> int:
     of_channels = sum(channel.distributor.expired_count for channel in topic.channels.values())
     return topic.expired_count + of_channels
 
 
-def _expired(topic: Topic[Any], channel: Channel, seq: int, oldest_ns: int) -> set[int]:
+def _expired(topic: AnyTopic, channel: Channel, seq: int, oldest_ns: int) -> set[int]:
     """Return the first numbers of expired runs among the first requeued ones.
 
     Their age is read from the batches, because a message may have been deferred when it was published.
     """
-    found: set[int] = set()
+    found = set()
     for low, high, _, retained in islice(channel.position.requeued, _MOST_CHECKED):
         if high > seq:
             continue

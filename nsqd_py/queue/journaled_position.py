@@ -133,15 +133,18 @@ class JournaledPosition:
 
     @property
     def _wants_any_snapshot(self) -> bool:
-        position = self.position
-        runs = len(position.requeued) + len(position.deferred) + sum(map(len, self.tables))
-        return self.journal is not None and self.journal.wants_snapshot(position.finished.island_count, runs)
+        if self.journal is None:
+            return False
+        runs = self._waiting_runs + sum(map(len, self.tables))
+        return self.journal.wants_snapshot(self.position.finished.island_count, runs)
+
+    @property
+    def _waiting_runs(self) -> int:
+        return len(self.position.requeued) + len(self.position.deferred)
 
     @property
     def _is_large(self) -> bool:
-        position = self.position
-        runs = len(position.requeued) + len(position.deferred)
-        return runs + position.finished.island_count > _LARGE_SNAPSHOT
+        return self._waiting_runs + self.position.finished.island_count > _LARGE_SNAPSHOT
 
     @property
     def wants_snapshot(self) -> bool:

@@ -6,9 +6,10 @@ has two sketches, each for half of its time: when the newer is complete, the old
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nsqd_py.pqueues.alarms import Clock
 from nsqd_py.pqueues.in_flight import Delivery
 
 if TYPE_CHECKING:
@@ -60,13 +61,7 @@ class LatencyMeter:
     `clock` moves the window; `wall_clock` is the clock of the messages' timestamps.
     """
 
-    def __init__(
-        self,
-        percentiles: Sequence[float],
-        window_ns: int,
-        clock: Callable[[], int],
-        wall_clock: Callable[[], int],
-    ) -> None:
+    def __init__(self, percentiles: Sequence[float], window_ns: int, clock: Clock, wall_clock: Clock) -> None:
         self._percentiles = percentiles
         self._clock = clock
         self._wall_clock = wall_clock

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
 
-from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, ranges_of, union
-from nsqd_py.pqueues.deferred import DeferredQueue, Run, Wait, queued_after
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, minus, ranges_of, union
+from nsqd_py.pqueues.deferred import DeferredQueue, Run, Wait, message_count, queued_after
 
 # A requeued message waits behind the messages that are queued at that time, but behind at most this number: otherwise a
 # retry on a channel with millions of messages on disk would take hours. In Go's nsqd --mem-queue-size limits the same
@@ -59,7 +59,7 @@ class Position:
         self.requeued_after: deque[int] = deque()
         self.requeued_count = 0
         self.deferred = DeferredQueue()
-        self.skips: deque[tuple[int, int]] = deque()
+        self.skips: deque[Range] = deque()
         self._skipped = 0
 
     @property
@@ -105,7 +105,7 @@ class Position:
         runs = self.deferred.pop_due(now_ns, most)
         self.requeued += runs
         self.requeued_after += repeat(self.end_of_queue, len(runs))
-        self.requeued_count += sum(high - low for low, high, _, _ in runs)
+        self.requeued_count += message_count(runs)
         self._move_forward(len(runs))
         return bool(runs)
 
@@ -153,8 +153,7 @@ class Position:
     def forget_lost(self, ranges: Iterable[Range]) -> list[Range]:
         """Take messages out of the lost ones, and return which of them were lost. They must get another state."""
         found = common(ranges, ranges_of(self.lost))
-        taken = SeqRanges(0, found)
-        left = [gap for low, high in ranges_of(self.lost) for gap in taken.gaps(low, high)]
+        left = minus(ranges_of(self.lost), found)
         self.lost = SeqRanges(0, left)
         self.lost_waits = [
             (gap_low, gap_high, due_ns, attempts)
@@ -183,7 +182,7 @@ class Position:
         self.requeued_after.appendleft(0)
         self.requeued_count += run[1] - run[0]
 
-    def peek_new(self) -> tuple[int, int]:
+    def peek_new(self) -> Range:
         """Return the next run (low, high) at the cursor; low == high if there is none."""
         skips = self.skips
         while skips and skips[0][0] <= self.cursor:
@@ -194,9 +193,9 @@ class Position:
             return self.cursor, min(skips[0][0], self.released)
         return self.cursor, self.released
 
-    def take_new_below(self, end: int) -> list[tuple[int, int]]:
+    def take_new_below(self, end: int) -> list[Range]:
         """Move the cursor over all messages below `end`, and return them as runs."""
-        taken: list[tuple[int, int]] = []
+        taken: list[Range] = []
         while True:
             low, high = self.peek_new()
             high = min(high, end)
@@ -207,8 +206,8 @@ class Position:
 
     def take_requeued_where(self, matches: Callable[[Run], bool], most: int = sys.maxsize) -> list[Run]:
         """Take the matching runs out of the first `most` requeued runs."""
-        taken: list[Run] = []
-        others: list[tuple[Run, int]] = []
+        taken = []
+        others = []
         for _ in range(min(most, len(self.requeued))):
             run = self.requeued.popleft()
             after = self.requeued_after.popleft()
@@ -218,7 +217,7 @@ class Position:
                 others.append((run, after))
         self.requeued.extendleft(run for run, _ in reversed(others))
         self.requeued_after.extendleft(after for _, after in reversed(others))
-        self.requeued_count -= sum(high - low for low, high, _, _ in taken)
+        self.requeued_count -= message_count(taken)
         return taken
 
     def take_queued(self, seq: int, most: int) -> bool:
@@ -251,7 +250,7 @@ class Position:
 
     def queued(self, most: int) -> list[Run]:
         """Return the next `most` messages in delivery order, without taking them."""
-        runs: list[Run] = []
+        runs = []
         for low, high, attempts, batch in self._in_order():
             if not most:
                 break
@@ -281,7 +280,7 @@ class Position:
             yield next_requeued[0]
             next_requeued = next(requeued, None)
 
-    def _new_runs(self) -> Iterator[tuple[int, int]]:
+    def _new_runs(self) -> Iterator[Range]:
         """Yield the runs between the skipped ranges."""
         low = self.cursor
         for skip_low, skip_high in self.skips:
@@ -312,7 +311,7 @@ class Position:
         self,
         seq: int,
         not_due: Iterable[tuple[int, int, int]],
-        holes: Sequence[tuple[int, int]],
+        holes: Sequence[Range],
         skip_below: int,
         in_flight: Iterable[Run],
     ) -> int:
@@ -337,18 +336,16 @@ class Position:
         self.empty()
         self.lost = lost
         self.lost_waits = lost_waits
-        gaps = [gap for low, high in holes for gap in lost.gaps(low, high)]
-        self.finished = _all_below_but(unfinished, seq, gaps)
+        self.finished = _all_below_but(unfinished, seq, lost.gaps_in(holes))
         lost_behind = common([(seq, self.released)], ranges_of(lost))
         settled = _all_below_but(new, seq, union([*holes, *lost_behind]))
         self.cursor = settled.floor
         for (low, high, attempts, batch), after in before:
             for gap_low, gap_high in self.unsettled(low, min(high, seq)):
                 self.requeue((gap_low, gap_high, attempts, batch), min(after, seq))
-        tried: list[Run] = []
-        for (low, high, attempts, batch), _ in before:
-            if attempts:
-                tried.append((max(low, seq), high, attempts, batch))
+        tried = [
+            (max(low, seq), high, attempts, batch) for (low, high, attempts, batch), _ in before if attempts
+        ]
         for run in sorted([*tried, *in_flight], key=itemgetter(0)):
             if run[1] > seq:
                 self.requeue(run, run[0])  # in the order of the log

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from nsqd_py.pqueues.alarms import Clock
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.message_ids import IDS_PER_TICK, GuidFactory
 
@@ -29,6 +30,18 @@ class Publisher(Protocol):
 Tickets = list[tuple[Publisher, int]]
 
 
+def hold(publishers: Tickets) -> None:
+    """Hold the answers to these publishers."""
+    for publisher, _ in publishers:
+        publisher.hold()
+
+
+def release(publishers: Tickets) -> None:
+    """End one hold of the answers to these publishers."""
+    for publisher, _ in publishers:
+        publisher.release()
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class PublishBuffer:
     """The publishes of one topic that are not written yet, from all clients, over TCP and HTTP alike.
@@ -41,8 +54,8 @@ class PublishBuffer:
 
     end_seq: int
     _guids: GuidFactory
-    _wall_clock: Callable[[], int]
-    _steady_clock: Callable[[], int]
+    _wall_clock: Clock
+    _steady_clock: Clock
     _on_first: Callable[[Any], None]
     _owner: Any
     _is_waiting: bool = False

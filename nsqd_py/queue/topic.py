@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from nsqd_py.diskqueue.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.errors import InternalError
+from nsqd_py.pqueues.alarms import Clock
 from nsqd_py.protocol.batch import SIZE_BYTES, Batch
 from nsqd_py.protocol.message_ids import GuidFactory
 from nsqd_py.protocol.names import is_ephemeral
@@ -63,14 +64,14 @@ class Syncer(Protocol):
 
     every: int
 
-    def written(self, topic: Topic[Any], publishers: Tickets) -> None:
+    def written(self, topic: AnyTopic, publishers: Tickets) -> None:
         """Called when the topic has its first unsynced message, or at least `every` unsynced messages."""
 
 
 class SpaceGrants(Protocol):
     """Grants disk space to the logs of topics: `nsqd_py.queue.disk_limits.DiskSpace`."""
 
-    def grant(self, topic: Topic[Any], size_bytes: int, /) -> int:
+    def grant(self, topic: AnyTopic, size_bytes: int, /) -> int:
         """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
 
 
@@ -85,8 +86,8 @@ class DiskUse(NamedTuple):
 
     speed: DiskSpeed = UNMEASURED
     space: SpaceGrants | None = None
-    make_writer: Callable[[Topic[Any]], BatchWriter] | None = None
-    on_write: Callable[[Topic[Any], OSError | None], None] | None = None
+    make_writer: Callable[[AnyTopic], BatchWriter] | None = None
+    on_write: Callable[[AnyTopic, OSError | None], None] | None = None
 
 
 class Topic(Generic[L]):
@@ -146,10 +147,10 @@ class Topic(Generic[L]):
         guids: GuidFactory,
         mem_queue_size: int,
         iteration: IterationEnd,
-        wall_clock: Callable[[], int],
+        wall_clock: Clock,
         syncer: Syncer | None,
         report: DaemonLog,
-        id_clock: Callable[[], int] | None = None,
+        id_clock: Clock | None = None,
         policy: TopicPolicy = _NO_POLICY,
         budget: MemoryBudget | None = None,
         disk: DiskUse | None = None,
@@ -189,8 +190,11 @@ class Topic(Generic[L]):
         self._written: list[Batch] = NOTHING
         self._write_failed = False
         self.unsynced = 0
-        if budget is not None:
-            self._use_budget(budget)
+        if budget is not None and log is None:
+            self._account = budget.account()
+        elif budget is not None and log is not None:
+            self._recent.report_changes_to(lambda change_bytes: budget.note(self, change_bytes))
+            log.use_budget(budget)
         if disk.make_writer is not None:
             self.slow_writer = disk.make_writer(self)
 
@@ -244,13 +248,6 @@ class Topic(Generic[L]):
         )
 
     # ---- memory
-
-    def _use_budget(self, budget: MemoryBudget) -> None:
-        if self.log is None:
-            self._account = budget.account()
-        else:
-            self._recent.report_changes_to(lambda change_bytes: budget.note(self, change_bytes))
-            self.log.use_budget(budget)
 
     @property
     def memory_bytes(self) -> int:
@@ -530,3 +527,7 @@ class Topic(Generic[L]):
 
 def _ignore(_: object) -> None:
     pass
+
+
+# A topic, whatever its log is.
+AnyTopic = Topic[Any]

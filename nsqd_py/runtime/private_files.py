@@ -44,6 +44,16 @@ def open_file(path: str | Path, flags: int, mode: int = MODE) -> int:
     return descriptor
 
 
+@contextmanager
+def opened(path: str | Path, flags: int, mode: int = MODE) -> Iterator[int]:
+    """Yield the descriptor of a file, which is closed then. Raises OSError as `open_file` does."""
+    descriptor = open_file(path, flags, mode)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def create(path: str | Path, buffer_bytes: int = -1) -> BinaryIO:
     """Open an empty file for writing. Raises OSError."""
     return open(path, "wb", buffer_bytes, opener=open_file)

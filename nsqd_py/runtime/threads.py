@@ -34,13 +34,15 @@ def in_slices(items: Iterable[T]) -> Iterator[T]:
         slices.sleep_if_due()
 
 
-def in_thread(threadpool: Any, work: Callable[..., object], *arguments: Any) -> None:
-    """Run `work` in a thread while this greenlet waits. Raises the error of `work`.
+def in_thread(threadpool: Any, work: Callable[..., T], *arguments: Any) -> T:
+    """Return what `work` returns in a thread; this greenlet waits for it. Raises the error of `work`.
 
     The thread returns the error as a value: the pool prints the traceback of an error that is raised, even if the
     caller handles it.
     """
-    _raise_if(threadpool.apply(_attempt, (work, arguments)))
+    found: list[T] = []
+    _raise_if(threadpool.apply(_attempt, (found, work, arguments)))
+    return found[0]
 
 
 def _raise_if(error: Exception | None) -> None:
@@ -51,9 +53,9 @@ def _raise_if(error: Exception | None) -> None:
             del error  # its traceback holds this frame: together they would be a reference cycle
 
 
-def _attempt(work: Callable[..., object], arguments: tuple[Any, ...]) -> Exception | None:
+def _attempt(found: list[T], work: Callable[..., T], arguments: tuple[Any, ...]) -> Exception | None:
     try:
-        work(*arguments)
+        found.append(work(*arguments))
     except Exception as error:  # noqa: BLE001 - the waiting greenlet raises it
         return error
     return None
@@ -62,15 +64,16 @@ def _attempt(work: Callable[..., object], arguments: tuple[Any, ...]) -> Excepti
 def in_thread_while(
     threadpool: DiskThreads,
     check: Callable[[], None],
-    work: Callable[[], None],
+    work: Callable[[], T],
     on_ended: Callable[[], None] = nothing,
-) -> None:
-    """Run `work` in a thread while this greenlet waits, for as long as `check` raises nothing. Raises what one of them raises.
+) -> T:
+    """Return what `work` returns in a thread. This greenlet waits for it, for as long as `check` raises nothing.
 
     The thread does not end with the wait. `on_ended` is called once, in the event loop, when no thread uses what `work` uses:
-    after `work`, or if it was not begun.
+    after `work`, or if it was not begun. Raises what `check` or `work` raises.
     """
     ended = Event()
+    found: list[T] = []
     # Not the job: it has `on_done`, and they would be a reference cycle.
     errors: list[Exception | None] = []
 
@@ -83,13 +86,14 @@ def in_thread_while(
 
     try:
         check()
-        threadpool.begin(_attempt, (work, ()), on_done)
+        threadpool.begin(_attempt, (found, work, ()), on_done)
     except BaseException:
         on_ended()
         raise
     while not ended.wait(_CHECK_S):
         check()
     _raise_if(errors.pop())
+    return found[0]
 
 
 class _NotNeeded(BaseException):

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.clock_file import ClockKeeper
+from nsqd_py.broker.flipped_bits import mend_files
 from nsqd_py.broker.services import Ports
+from nsqd_py.broker.shutdown import close
 from nsqd_py.broker.startup import load
-from nsqd_py.broker.state_files import ClockKeeper, mend_files
+from nsqd_py.broker.upkeep.buffers import count_buffers
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
@@ -84,6 +87,7 @@ class Daemon:
         """
         self.shared = shared if shared is not None else {}
         self._options = options
+        self._path = options.data_path or "."
         self._log = log
         self._signals = process.StopSignals()
         self._yields_role = False
@@ -119,19 +123,17 @@ class Daemon:
             auth_failures=auth_failures,
         )
         self._clocks = ClockKeeper(self.broker.services, clock)
-        self._lookups: LookupPeers | None = None
         self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
         self._lock_alarm = self._alarms.alarm(self._check_lock)
         self._limits = Limits.of(options, NSQ_VERSION)
-        self._connections.on_sweep = self.broker.count_buffers
+        self._connections.on_sweep = partial(count_buffers, self.broker)
         self._connections.share_with_files(OPEN_FILES.make_room)
         self._is_successor = notifier is not None
         self.notifier = notifier or Notifier.from_environment()
         self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._handlers: list[Any] = []
-        self._drainer: gevent.Greenlet[..., None] | None = None
-        self._greenlets: list[gevent.Greenlet[..., Any]] = []  # of parts
+        self._greenlets: list[gevent.Greenlet[..., Any]] = []  # that end with it
         self._lock = -1
         self._is_loaded = False
         self._is_serving = False
@@ -145,7 +147,7 @@ class Daemon:
         self.broker.descriptors.watch()
         process.keep_freed_memory()
         process.log_uncaught_errors(self._hub, self._log)
-        path = self._options.data_path or "."
+        path = self._path
         try:
             self._lock = lock_directory(path)
         except BlockingIOError as error:
@@ -193,15 +195,14 @@ class Daemon:
                 part.serving()
             self._is_serving = True
             self._check_lock(self.broker.clock())
-            if self._lookups is not None:
-                self._lookups.start()
+            self.broker.lookups.start()
             self._start_statsd()
             self.broker.loop_lag.start()
             self.broker.removed_files.start()
             self.broker.start_scrub()
             for part in self._parts:
                 part.started()
-            self._drainer = gevent.spawn(self._drain, signals)
+            self.in_greenlet(self._drain, signals)
             self.notifier.ready(f"serving on {self._listeners.address}")
             self.notifier.start_watchdog(self._loop)
             self._listen_to_signals()
@@ -212,7 +213,7 @@ class Daemon:
         except StartsOver:
             pass  # a part has arranged for the nsqd that replaces this one
         except OSError as error:
-            path = Path(self._options.data_path or ".").absolute()
+            path = Path(self._path).absolute()
             full = f"the disk of {path} is full; free some space - " if is_full(error) else ""
             raise StartError(f"{full}{error}") from error
         finally:
@@ -228,7 +229,7 @@ class Daemon:
 
     def _load(self) -> None:
         """Load the data path. Raises StartError, OSError, _Stopped and StartsOver."""
-        for sentence in mend_files(Path(self._options.data_path or ".")):
+        for sentence in mend_files(Path(self._path)):
             self._log.error("NSQ: %s", sentence)
         self._parts = make_parts(self)
         for part in self._parts:
@@ -285,7 +286,7 @@ class Daemon:
 
     def _drain(self, signals: process.StopSignals) -> None:
         try:
-            self.broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
+            self.broker.drain.wait_until_over(self.notifier.status, lambda: self.broker.lookups)
         finally:  # also after a bug: nsqd must not refuse publishes for ever
             signals.stop()
 
@@ -354,7 +355,7 @@ class Daemon:
     def _check_lock(self, now_ns: int) -> None:
         """Check in a thread if the data path is another directory by now: a stalled disk must not stop the event loop."""
         try:
-            self._disk_threads.begin(os.stat, (self._options.data_path or ".",), self._lock_again_if_replaced)
+            self._disk_threads.begin(os.stat, (self._path,), self._lock_again_if_replaced)
         except RuntimeError:  # the system has no more threads
             self._lock_alarm.set(now_ns + _CHECK_LOCK_NS)
 
@@ -363,7 +364,7 @@ class Daemon:
         if self._lock < 0:  # this nsqd ended while the disk stalled
             return
         self._lock_alarm.set(self.broker.clock() + _CHECK_LOCK_NS)
-        path = self._options.data_path or "."
+        path = self._path
         try:
             if os.path.samestat(job.end(), os.fstat(self._lock)):
                 return
@@ -391,10 +392,10 @@ class Daemon:
         # With the HTTP client and TLS, 20 ms of a start.
         from nsqd_py.lookup.peers import LookupPeers, lookupd_tls
 
-        self._lookups = LookupPeers(self.broker, self._options, self._log, lookupd_tls(self._options))
+        lookups = LookupPeers(self.broker, self._options, self._log, lookupd_tls(self._options))
         if self._is_serving:
-            self._lookups.start()
-        return self._lookups
+            lookups.start()
+        return lookups
 
     # ---- time
 
@@ -423,12 +424,9 @@ class Daemon:
                 part.leave_role()  # first, as what follows may wait for others
         else:
             self.notifier.stopping()
-        if self._drainer is not None:
-            self._drainer.kill()
         for greenlet in self._greenlets:
             greenlet.kill()
-        if self._lookups is not None:
-            self._lookups.close()  # first, so that consumers stop finding this nsqd
+        self.broker.lookups.close()  # first, so that consumers stop finding this nsqd
         if self._statsd is not None:
             self._statsd.stop()
         self.broker.loop_lag.stop()
@@ -447,7 +445,7 @@ class Daemon:
             part.answered()
         self._connections.close_all("nsqd is stopping")
         if self._is_loaded:  # a failed start must not change the disk
-            self.broker.close()
+            close(self.broker)
             self._clocks.close()
         for part in self._parts:
             part.closed()

@@ -18,7 +18,7 @@ class Feature(NamedTuple):
     """An addition of a feature at one point: the module and the name of a function or class, and when nsqd needs it."""
 
     path: str
-    is_needed: Callable[[NsqdOptions, Path], bool]
+    is_needed: Callable[[NsqdOptions, Path], object]
 
     def load(self) -> Any:
         module, name = self.path.split(":")
@@ -82,8 +82,8 @@ class Part:
     """The work of a feature in one nsqd. The methods are called in this order, at most once; they do nothing by default.
 
     After an nsqd that failed to start, the last ones are called too. What TCP clients ask of the role of this nsqd goes
-    through the `Replication` with which a part calls `broker.take_role`; its statistics, notices and copies of logs
-    through that, or through the `Addition` with which it calls `broker.add`.
+    through the `Replication` with which a part calls `broker.additions.take_role`; its statistics, notices and copies of logs
+    through that, or through the `Addition` with which it calls `broker.additions.add`.
     """
 
     def __init__(self, host: Host) -> None:

@@ -21,16 +21,15 @@ _HEAD_OF_STORE = "head.json"
 
 # Run instead of nsqd, and return the exit status. Called with the options.
 COMMANDS = (
-    Feature("nsqd_py.fsck.command:export_to_go", lambda options, _: bool(options.export_to_go)),
-    Feature("nsqd_py.fsck.command:check_data", lambda options, _: bool(options.check_data)),
+    Feature("nsqd_py.fsck.command:export_to_go", lambda options, _: options.export_to_go),
+    Feature("nsqd_py.fsck.command:check_data", lambda options, _: options.check_data),
     Feature("nsqd_py.store.backup:run", lambda options, _: _has_backup_command(options)),
 )
 # Check the options, and return a warning, or "". Raise BadOptions. Called with the options.
 CHECKS = (
     Feature("nsqd_py.standby.group:check_group", lambda options, _: _has_group(options)),
     Feature(
-        "nsqd_py.store.backup:check_with_store",
-        lambda options, _: bool(options.store and options.restore_from),
+        "nsqd_py.store.backup:check_with_store", lambda options, _: options.store and options.restore_from
     ),
 )
 # Raise StartError: nsqd cannot serve this data path. Called with it.
@@ -38,15 +37,15 @@ REFUSALS = (
     Feature("nsqd_py.store.backup:refuse", lambda options, directory: _is_backup(options, directory)),
 )
 # Runs one nsqd after the other, and returns the exit status: a `Runner`.
-RUNNERS = (Feature("nsqd_py.standby.part:serve_by_lease", lambda options, _: bool(options.lease)),)
+RUNNERS = (Feature("nsqd_py.standby.part:serve_by_lease", lambda options, _: options.lease),)
 # Subclasses of `Part`. Each call goes to them in this order.
 PARTS = (
     Feature(
         "nsqd_py.standby.part:StandbyPart",
         lambda options, directory: _has_standbys_or_is_one(options, directory),
     ),
-    Feature("nsqd_py.standby.part:LeasePart", lambda options, _: bool(options.lease)),
-    Feature("nsqd_py.store.part:StorePart", lambda options, _: bool(options.store)),
+    Feature("nsqd_py.standby.part:LeasePart", lambda options, _: options.lease),
+    Feature("nsqd_py.store.part:StorePart", lambda options, _: options.store),
     Feature("nsqd_py.go_import.part:GoImport", lambda _, directory: may_have_go_files(directory)),
 )
 

@@ -19,6 +19,7 @@ import gevent
 from nsqd_py.broker.state_files import MEMBER_FILE
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import NsqdError
+from nsqd_py.feed.codec import FileMessage
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
 from nsqd_py.protocol import outgoing
 from nsqd_py.runtime.logs.daemon_log import Log
@@ -31,7 +32,7 @@ from nsqd_py.standby.copies.set_aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copies.syncing import sync_paths
 from nsqd_py.standby.copies.upkeep import Upkeep
 from nsqd_py.standby.link import Link
-from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, Offer, Round, StandbyLag
+from nsqd_py.standby.messages import BadStandbyMessage, Offer, Round, StandbyLag
 from nsqd_py.standby.repairs.fetch_server import NodeState
 
 WAITING = "waiting"

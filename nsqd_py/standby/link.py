@@ -174,8 +174,10 @@ def _identity(options: NsqdOptions, heartbeat_ms: int) -> bytes:
         "hostname": host,
         "user_agent": "nsqd-py standby",
         "feature_negotiation": True,
+        "tls_v1": options.standby_tls,
+        "heartbeat_interval": heartbeat_ms,
     }
-    return json.dumps(fields | {"tls_v1": options.standby_tls, "heartbeat_interval": heartbeat_ms}).encode()
+    return json.dumps(fields).encode()
 
 
 def ask(options: NsqdOptions, purpose: str, offer: Offer) -> int:

@@ -35,13 +35,7 @@ from typing import Any, NamedTuple
 from nsqd_py.diskqueue.journals.epochs import decode_epochs
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed import codec
-from nsqd_py.feed.codec import BEGIN as BEGIN
-from nsqd_py.feed.codec import COMMIT as COMMIT
-from nsqd_py.feed.codec import PART as PART
-from nsqd_py.feed.codec import REMOVE as REMOVE
-from nsqd_py.feed.codec import WRITE as WRITE
-from nsqd_py.feed.codec import FileMessage as FileMessage
-from nsqd_py.feed.pieces import OfferedFile, OfferedLog, Piece, TopicListing, TopicsListed
+from nsqd_py.feed.pieces import OfferedFile, OfferedLog, Piece
 from nsqd_py.runtime.documents import load_member_json
 
 # The handshake.
@@ -269,30 +263,16 @@ Message = codec.Message | Round
 
 def piece_frame(piece: Piece) -> bytes:
     """Return the frame of a piece of the feed."""
-    return _frame(*codec.encode(piece))
-
-
-def file_frame(kind: int, name: str, offset: int = 0, data: bytes = b"") -> bytes:
-    """Return the frame of a WRITE, BEGIN, PART, COMMIT or REMOVE."""
-    return _frame(*codec.file_parts(kind, name, offset, data))
-
-
-def topic_frame(files: TopicListing) -> bytes:
-    """Return the frame of a TOPIC."""
-    return piece_frame(files)
-
-
-def listed_frame() -> bytes:
-    """Return the frame of a LISTED."""
-    return piece_frame(TopicsListed())
+    return stream_frame(*codec.encode(piece))
 
 
 def round_frame(number: int, lag: StandbyLag) -> bytes:
     """Return the frame of a ROUND."""
-    return _frame(_ROUND.pack(ROUND, number, *lag))
+    return stream_frame(_ROUND.pack(ROUND, number, *lag))
 
 
-def _frame(*parts: bytes) -> bytes:
+def stream_frame(*parts: bytes) -> bytes:
+    """Return a frame of type 3 with these data."""
     return b"".join((_FRAME_HEAD.pack(sum(map(len, parts)) + 4, STREAM_FRAME), *parts))
 
 
@@ -332,7 +312,7 @@ class Offer:
 def encode_offer(offer: Offer, most_bytes: int) -> bytes:
     """Return the document of STANDBY. Logs that do not fit into `most_bytes` are left out: they are copied again."""
     document: dict[str, Any] = {"format": FORMAT, **asdict(replace(offer, logs={}))}
-    logs: dict[str, Any] = {}
+    logs = {}
     size_bytes = len(json.dumps(document)) + 100
     for topic, log in offer.logs.items():
         fields = {"epochs": log.epochs, "files": log.files}

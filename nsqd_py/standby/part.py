@@ -123,7 +123,7 @@ class StandbyPart(Part):
         become_primary = partial(self._change_role, standby_of="", promote=True)
         self._follower = follower
         role = StandbyRole(follower, Handshakes(self._broker, fetches), become_primary, self._group)
-        self._broker.take_role(role)
+        self._broker.additions.take_role(role)
 
     def _tcp_address(self) -> str:
         """Return where other nsqds reach this one; with port 0 if it listens on no TCP port."""
@@ -151,7 +151,7 @@ class StandbyPart(Part):
             self._standbys = Standbys(
                 self._broker, self._directory, self._threadpool, follow, self._election, self._may_load_again
             )
-            self._broker.take_role(self._standbys)
+            self._broker.additions.take_role(self._standbys)
 
     def _get_back(self) -> None:
         """Get from the standbys what is missing here. Raises OSError and StartsOver."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
+from nsqd_py.broker.additions import Replication
 from nsqd_py.broker.answer_gate import AnswerGate
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.services import Replication, Topic
+from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import Invalid
 from nsqd_py.net.addresses import host_of, join_address, split_address
@@ -68,8 +69,9 @@ class Standbys(Replication):
 
     def __post_init__(self) -> None:
         broker = self._broker
-        options = self._broker.options
+        options = broker.options
         election = self.election
+        self._log = broker.log
         self._door = Handshakes(
             broker, FetchServer(self._directory, self._threadpool, self._state, self._epochs_of)
         )
@@ -130,9 +132,7 @@ class Standbys(Replication):
             )
         if not offer.is_backup:
             self._get_back(client, offer)
-        self._broker.log.info(
-            "STANDBY(%s): begins %s", client.peer, "a backup" if offer.is_backup else "to follow"
-        )
+        self._log.info("STANDBY(%s): begins %s", client.peer, "a backup" if offer.is_backup else "to follow")
         if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
         stream = StandbyStream(
@@ -160,17 +160,16 @@ class Standbys(Replication):
 
     def _get_back(self, client: Stream, offer: Offer) -> None:
         """Remember the standby. Raise Invalid if it has what is lost here: this nsqd is loaded again to fetch that."""
-        log = self._broker.log
         addresses = _addresses_of(client, offer)
         if not addresses:
-            log.info(
+            self._log.info(
                 "STANDBY(%s): is of an earlier version, or has no TCP port: it can give nothing back",
                 client.peer,
             )
             return
         self._memory.note(addresses)
         if has_what_is_lost(self._broker, offer) and self._may_load_again(addresses):
-            log.warning(
+            self._log.warning(
                 "STANDBY(%s): has messages that are missing here; nsqd is loaded again to get them back",
                 client.peer,
             )
@@ -203,7 +202,7 @@ class Standbys(Replication):
         write_state(
             self._directory, StandbyState(new_primary, is_complete=True, was_primary=True, is_fenced=True)
         )
-        self._broker.log.error(
+        self._log.error(
             "FENCED: %s was promoted in the place of this nsqd, which follows it now", new_primary
         )
         client.send(OK)
@@ -215,7 +214,7 @@ class Standbys(Replication):
             is_first = not stream.is_following
             stream.acknowledge(number)
             if is_first and stream.is_following:
-                self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
+                self._log.info("STANDBY(%s): has a copy of everything", client.peer)
 
     def other_copies(self) -> list[StandbyCopy]:
         return [StandbyCopy(self._broker.options, self._threadpool, address) for address in self._copies]
@@ -225,9 +224,9 @@ class Standbys(Replication):
         stream = self._streams.pop(client, None)
         if stream is not None:
             if stream.offer.is_backup:
-                self._broker.log.info("STANDBY(%s): the backup has ended", client.peer)
+                self._log.info("STANDBY(%s): the backup has ended", client.peer)
             else:
-                self._broker.log.warning(
+                self._log.warning(
                     "STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages
                 )
             stream.stop()
@@ -280,11 +279,9 @@ class Standbys(Replication):
 
     def _set_alone(self, is_alone: bool) -> None:
         if is_alone and not self.is_alone:
-            self._broker.log.warning(
-                "STANDBY: %s; publishers are answered without them from now on", self._reason()
-            )
+            self._log.warning("STANDBY: %s; publishers are answered without them from now on", self._reason())
         elif self.is_alone and not is_alone:
-            self._broker.log.info("STANDBY: publishers wait for standbys again")
+            self._log.info("STANDBY: publishers wait for standbys again")
         self.is_alone = is_alone
 
     def _set_alarm(self) -> None:
@@ -316,7 +313,7 @@ class Standbys(Replication):
         """Let each stream begin a round, and close those whose standby acknowledges nothing."""
         for client, stream in list(self._streams.items()):
             if stream.waits_ns(now_ns) > _MOST_WAIT_NS:
-                self._broker.log.warning(
+                self._log.warning(
                     "STANDBY(%s): no ACK for %d s, closing", client.peer, _MOST_WAIT_NS // _TICK_NS
                 )
                 client.close("no ACK in time")
@@ -354,7 +351,7 @@ class Standbys(Replication):
             if election.write_members({member: addresses[member] for member in target}):
                 in_sync.end(target)
                 others = ", ".join(sorted(addresses[member] for member in in_sync.stored)) or "no standby"
-                self._broker.log.info("STANDBY: in sync: %s", others)
+                self._log.info("STANDBY: in sync: %s", others)
             else:
                 gevent.sleep(_RETRY_S)
             self._answer_in_sync(in_sync)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
 
+from nsqd_py.broker.additions import Replication
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.services import Replication
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.errors import HttpError, Invalid, IsStandby, StartError
 from nsqd_py.feed.pieces import OfferedLog
@@ -40,24 +41,20 @@ if TYPE_CHECKING:
 _PAUSE_S = 1.0
 
 
+@dataclass(eq=False, repr=False)
 class StandbyRole(Replication):
     """The `Replication` of a standby, and of an nsqd that waits, since it knows no holder of its lease.
 
-    `on_promotion` is called once, when it shall become a primary, unless a lease decides about that.
+    `_on_promotion` is called once, when it shall become a primary, unless a lease decides about that.
     """
 
-    def __init__(
-        self,
-        follower: Follower,
-        handshakes: Handshakes,
-        on_promotion: Callable[[], None],
-        election: Election | None,
-    ) -> None:
-        self._follower = follower
-        self._primary = follower.primary or "none: no nsqd has the lease"
-        self._handshakes = handshakes
-        self._on_promotion = on_promotion
-        self._election = election
+    _follower: Follower
+    _handshakes: Handshakes
+    _on_promotion: Callable[[], None]
+    _election: Election | None
+
+    def __post_init__(self) -> None:
+        self._primary = self._follower.primary or "none: no nsqd has the lease"
 
     def refusal(self) -> IsStandby:
         """Return the error for clients that publish, subscribe or create something."""
@@ -74,14 +71,8 @@ class StandbyRole(Replication):
             raise Invalid(f"cannot STANDBY: this nsqd is a standby of {self._primary} itself")
         client.send(OK)  # it does not serve
 
-    def acknowledge(self, client: Stream, number: int) -> None:
-        """Do nothing: no one follows a standby."""
-
     def scrub_source(self) -> Upkeep:
         return self._follower.upkeep
-
-    def close(self) -> None:
-        """Do nothing: `StandbyPart` stops the follower."""
 
     def detach(self, client: Stream) -> None:
         self._handshakes.forget(client)

@@ -27,9 +27,7 @@ _POLL_QUEUE_S = 0.001
 # and standby took 10 us of processor a message for that, now 4.
 _PAUSE_S = 0.002
 _NS_PER_MS = 1_000_000
-# How often a backup waits for a journal that is being written, and for how long.
-_MOST_WAITS = 1_000
-_JOURNAL_S = 0.01
+_MOST_WAITS = 1_000  # of a backup for a journal that is being written
 
 
 @dataclass(slots=True)
@@ -210,9 +208,9 @@ class StandbyStream:
         self._slices = WorkSlices()
         # Before the feed takes the changes: the round has this write, and perhaps later ones.
         covers = self._last_write()
-        self._send_pieces(feed.round())
-        if self.offer.is_backup:
-            self._send_journals()
+        # No later round brings what this one lacks if the backup ends here, and its holes would count as lost.
+        pieces = feed.whole_round(_MOST_WAITS) if self.offer.is_backup else feed.round()
+        self._send_pieces(pieces)
         sent_ns = self._broker.clock()
         self._unacknowledged.append(
             _Unacknowledged(feed.round_number, covers, sent_ns, feed.message_count, feed.size_bytes)
@@ -222,14 +220,6 @@ class StandbyStream:
         self._send(messages.round_frame(feed.round_number, lag))
         if feed.is_due:
             self._wake.set()
-
-    def _send_journals(self) -> None:
-        """Send what the round lacks. No later one brings it if the backup ends here, and its holes would count as lost."""
-        for _ in range(_MOST_WAITS):
-            if not self._feed.lacks_journals:
-                return
-            gevent.sleep(_JOURNAL_S)
-            self._send_pieces(self._feed.round())
 
     def _send_pieces(self, pieces: Iterator[Piece]) -> None:
         for piece in pieces:

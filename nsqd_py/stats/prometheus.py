@@ -94,7 +94,7 @@ class Exposition:
 
     def _of_store(self) -> Iterator[bytes]:
         """Yield the metrics of the store; without one, their names and no samples."""
-        store = self._broker.statistics_of_parts().get("store")
+        store = self._broker.additions.statistics().get("store")
         stores = [] if store is None else [("", store)]
         requests = {} if store is None else store["requests"]
         yield from self._all(metrics.STORE, stores)

@@ -13,8 +13,9 @@ from typing import Any
 
 import gevent
 
+from nsqd_py.broker.additions import Addition
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.services import Addition, Topic
+from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.objects.calls import StoreRefused
@@ -210,7 +211,7 @@ class StorePart(Part):
         )
         scrub = StoreScrub(objects, started.owner, stream, self._options.store_scrub_requests, self._log)
         self._addition = StoreAddition(broker, started, waiting, stream, scrub)
-        broker.add(self._addition)
+        broker.additions.add(self._addition)
 
     def start(self) -> None:
         if self._addition is not None:

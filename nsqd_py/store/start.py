@@ -10,7 +10,8 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from nsqd_py.broker.state_files import BACKUP_FILE, read_clock_file, read_clocks
+from nsqd_py.broker.clock_file import read_clock_file, read_clocks
+from nsqd_py.broker.state_files import BACKUP_FILE
 from nsqd_py.errors import StartError
 from nsqd_py.objects.calls import Missing, StoreError, StoreRefused
 from nsqd_py.server.docking import Host

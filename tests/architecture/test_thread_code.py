@@ -143,11 +143,9 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.store.scrub", "StoreScrub._in_thread", "lambda: found.append(work(*arguments))"): Work(
         ("nsqd_py.store:Requests", "nsqd_py.diskqueue.files:LogFile.path", *OBJECTS)
     ),
-    Place(
-        "nsqd_py.feed.feed",
-        "Feed._is_damaged",
-        "lambda: damaged.extend(damage_in(file.path, file.salt, file.end_offset))",
-    ): Work(("nsqd_py.diskqueue.files:LogFile.path",)),
+    Place("nsqd_py.feed.feed", "Feed._is_damaged", "damage_in"): Work(
+        ("nsqd_py.diskqueue.files:LogFile.path",)
+    ),
     Place("nsqd_py.store.uploading.local_damage", "LocalDamage._in_file", "find"): Work(
         ("nsqd_py.diskqueue.files:LogFile.path",)
     ),
@@ -166,32 +164,28 @@ WORK: dict[Place, Work] = {
     ),
     Place("nsqd_py.celery.transport", "Transport._pump", "_drop"): Work(("nsqd_py.celery:Pump",)),
     # ---- logs
-    Place("nsqd_py.broker.disk_io", "in_timed_thread", "run"): Work((f"{DISK}:CallTimer",)),
-    Place("nsqd_py.broker.disk_io", "SlowWriter._write_in_thread", "appending.write"): Work(
+    Place("nsqd_py.broker.slow_disk", "in_timed_thread", "run"): Work((f"{DISK}:CallTimer",)),
+    Place("nsqd_py.broker.slow_disk", "SlowWriter._write_in_thread", "appending.write"): Work(
         (f"{DISK}:Appending", f"{DISK}:CallTimer", *WRITTEN_FILE)
     ),
-    Place("nsqd_py.broker.disk_io", "SlowReader._read_in_thread", "[read]"): Work(READ_FILE),
+    Place("nsqd_py.broker.slow_disk", "SlowReader._read_in_thread", "read"): Work(READ_FILE),
     # ---- stored files
     Place("nsqd_py.broker.broker", "Broker._read_history", "in_thread_while(store.threadpool, check)"): Work(
         why=OTHERS
     ),
-    Place(
-        "nsqd_py.broker.disk_io",
-        "StoredReader._read_in_thread",
-        "lambda: pieces.append(read_stored_piece(file, key[1]))",
-    ): Work(HISTORY),
+    Place("nsqd_py.broker.stored_reader", "StoredReader._read_in_thread", "read_stored_piece"): Work(HISTORY),
     Place(
         "nsqd_py.diskqueue.history",
         "LogHistory.read_now",
-        "self.in_thread(lambda: pieces.append(read_stored_piece(file, seq, most_bytes)))",
+        "self.in_thread(partial(read_stored_piece, file, seq, most_bytes))",
     ): Work(HISTORY),
     Place(
         "nsqd_py.diskqueue.history",
-        "LogHistory._search",
-        "self.in_thread(lambda: found.append(first_in(file)))",
+        "LogHistory._first",
+        "self.in_thread(partial(first_in, self.file_of(segment)))",
     ): Work(HISTORY),
     Place(
-        "nsqd_py.broker.channel_admin",
+        "nsqd_py.broker.peek",
         "Peek.fill",
         "self._topic.log.history.in_thread(self._read, on_ended=stack.pop_all().close)",
     ): Work(("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *HISTORY, *READ_FILE)),
@@ -206,39 +200,31 @@ WORK: dict[Place, Work] = {
             *WRITTEN_FILE,
         )
     ),
-    Place(
-        "nsqd_py.broker.upkeep.disk_limits",
-        "RemovedFiles._restore",
-        "lambda: restored.append(file.write_back())",
-    ): Work(("nsqd_py.broker.upkeep:RemovedFiles", *WRITTEN_FILE)),
-    Place(
-        "nsqd_py.broker.upkeep.disk_limits",
-        "RemovedFiles._check_slow",
-        "lambda: found.extend(_removed_of(files))",
-    ): Work(("nsqd_py.broker.upkeep:RemovedFiles._check_slow", *READ_FILE)),
+    Place("nsqd_py.broker.upkeep.removed_files", "RemovedFiles._restore", "file.write_back"): Work(
+        ("nsqd_py.broker.upkeep:RemovedFiles", *WRITTEN_FILE)
+    ),
+    Place("nsqd_py.broker.upkeep.removed_files", "RemovedFiles._check_slow", "_removed_of"): Work(
+        ("nsqd_py.broker.upkeep:RemovedFiles._check_slow", *READ_FILE)
+    ),
     Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._move", "compaction.step"): Work(
         (f"{DISK}:Compaction", *WRITTEN_FILE)
     ),
     Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._finish", "finish"): Work(FILE),
     Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._finish", "sync_directory"): Work(why=VALUES),
-    Place(
-        "nsqd_py.broker.upkeep.housekeeping",
-        "Housekeeper._remove_in_thread",
-        "[lambda: finish.append(file.discard())]",
-    ): Work(("nsqd_py.broker.upkeep:Housekeeper._remove_in_thread", *FILE)),
-    Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._remove_in_thread", "finish[0]"): Work(
+    Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._remove_in_thread", "file.discard"): Work(
         ("nsqd_py.broker.upkeep:Housekeeper._remove_in_thread", *FILE)
     ),
-    Place("nsqd_py.broker.topic_files", "LogMaker._try_in_thread", "work"): Work(
-        ("nsqd_py.broker:LogMaker", *FILE)
+    Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._remove_in_thread", "finish"): Work(
+        ("nsqd_py.broker.upkeep:Housekeeper._remove_in_thread", *FILE)
     ),
+    Place("nsqd_py.broker.logs", "LogMaker._try_in_thread", "work"): Work(("nsqd_py.broker:LogMaker", *FILE)),
     Place("nsqd_py.diskqueue.log", "TopicLog._drop", "file.discard()"): Work(FILE),
     Place("nsqd_py.diskqueue.log", "TopicLog._set_aside_unused", "file.discard()"): Work(FILE),
     Place("nsqd_py.diskqueue.log", "TopicLog.remove", "file.discard()"): Work(FILE),
     Place("nsqd_py.diskqueue.log", "TopicLog.free_spare", "partial(gone.unlink, missing_ok=True)"): Work(
         why=VALUES
     ),
-    Place("nsqd_py.broker.topic_files", "close_topics", "_sync"): Work(
+    Place("nsqd_py.broker.shutdown", "_close_topics", "_sync"): Work(
         (
             "nsqd_py.broker:_Closing",
             f"{DISK}:TopicLog.files, directory",
@@ -250,29 +236,26 @@ WORK: dict[Place, Work] = {
     Place(
         "nsqd_py.diskqueue.reading",
         "read_retained_piece",
-        "in_thread(lambda: pieces.append(read_piece(file, seq, read_by(descriptor), RETAINED_PIECE_BYTES)))",
+        "in_thread(partial(read_piece, file, seq, read_by(descriptor), RETAINED_PIECE_BYTES))",
     ): Work(READ_FILE),
     Place("nsqd_py.api.log_handlers", "read_topic", "in_thread(request.app.services.threadpool)"): Work(
         why=OTHERS
     ),
-    Place("nsqd_py.broker.channel_admin", "Peek.fill", "self._read"): Work(
+    Place("nsqd_py.broker.peek", "Peek.fill", "self._read"): Work(
         ("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *READ_FILE)
     ),
-    Place("nsqd_py.broker.channel_admin", "_find_deferred", "_search(file, seq, now_ns, found)"): Work(
-        why=VALUES
-    ),
+    Place("nsqd_py.broker.seek", "_find_deferred", "_deferred_in"): Work(why=VALUES),
     # ---- damage
     Place("nsqd_py.broker.upkeep.scrub", "Scrub._check", "turn.run"): Work(("nsqd_py.broker.upkeep:_Turn",)),
     Place("nsqd_py.broker.upkeep.scrub", "Scrub._confirmed", "again.run"): Work(
         ("nsqd_py.broker.upkeep:_Turn",)
     ),
-    Place(
-        "nsqd_py.broker.upkeep.mending", "LogFiles._ranges_of", "lambda: found.extend(read(*arguments))"
-    ): Work(why=VALUES),
+    Place("nsqd_py.broker.upkeep.mending", "LogFiles._damage_in", "damage_in"): Work(why=VALUES),
+    Place("nsqd_py.broker.upkeep.mending", "LogFiles._bring_back", "numbers_in"): Work(why=VALUES),
     Place("nsqd_py.broker.upkeep.mending", "LogFiles._repair_bytes", "_sync"): Work(why=VALUES),
-    Place(
-        "nsqd_py.broker.upkeep.mending", "LogFiles._write_again", "lambda: made.append(file.salvage())"
-    ): Work(("nsqd_py.broker.upkeep:LogFiles", *READ_FILE)),
+    Place("nsqd_py.broker.upkeep.mending", "LogFiles._write_again", "file.salvage"): Work(
+        ("nsqd_py.broker.upkeep:LogFiles", *READ_FILE)
+    ),
     Place("nsqd_py.broker.upkeep.mending", "LogFiles._write_again", "os.fsync"): Work(why=VALUES),
     Place("nsqd_py.broker.upkeep.mending", "LogFiles._write_again", "sync_directory"): Work(why=VALUES),
     Place("nsqd_py.standby.repairs.repair", "RepairedFile.opened", "os.fsync"): Work(
@@ -284,22 +267,10 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.standby.repairs.repair", "RepairedFile.opened", "self._write"): Work(
         ("nsqd_py.standby.repairs:RepairedFile._descriptor",)
     ),
-    Place(
-        "nsqd_py.standby.copies.upkeep",
-        "Upkeep._check_suspects",
-        "lambda file=file, found=found: found.extend(damage_in(*file[:3]))",
-    ): Work(why=VALUES),
-    Place(
-        "nsqd_py.standby.copies.upkeep",
-        "Upkeep.check",
-        "lambda: found.update(changed_files(self._directory, files))",
-    ): Work(why=VALUES),
+    Place("nsqd_py.standby.copies.upkeep", "Upkeep._check_suspects", "damage_in"): Work(why=VALUES),
+    Place("nsqd_py.standby.copies.upkeep", "Upkeep.check", "changed_files"): Work(why=VALUES),
     # ---- journals and small files
-    Place(
-        "nsqd_py.broker.disk_io",
-        "JournalWriter._write_in_thread",
-        "[unsaved.write for _, _, unsaved in taken]",
-    ): Work(
+    Place("nsqd_py.broker.journal_writer", "JournalWriter._write_in_thread", "*writes"): Work(
         (
             "nsqd_py.broker:JournalWriter",
             "nsqd_py.queue:JournalChange",
@@ -307,20 +278,16 @@ WORK: dict[Place, Work] = {
             f"{JOURNALS}:LargeSnapshot",
         )
     ),
-    Place("nsqd_py.broker.disk_io", "JournalWriter._snapshot_in_thread", "large_snapshot.write"): Work(
+    Place("nsqd_py.broker.journal_writer", "JournalWriter._snapshot_in_thread", "large_snapshot.write"): Work(
         ("nsqd_py.broker:JournalWriter", f"{JOURNALS}:LargeSnapshot")
     ),
-    Place(
-        "nsqd_py.broker.broker", "Broker._make_channel", "[partial(journal.snapshot, floor, [], [])]"
-    ): Work((f"{JOURNALS}:Journal",)),
-    Place("nsqd_py.broker.channel_admin", "_bring_to_disk", "channel.journal.sync"): Work(
-        (f"{JOURNALS}:Journal",)
-    ),
-    Place("nsqd_py.broker.channel_admin", "_bring_to_disk", "sync_directory"): Work(why=VALUES),
-    Place("nsqd_py.broker.state_files", "MetadataWriter.persist", "self._replace"): Work(
+    Place("nsqd_py.broker.broker", "Broker._make_channel", "write"): Work((f"{JOURNALS}:Journal",)),
+    Place("nsqd_py.broker.seek", "seek_channel", "channel.journal.sync"): Work((f"{JOURNALS}:Journal",)),
+    Place("nsqd_py.broker.seek", "seek_channel", "sync_directory"): Work(why=VALUES),
+    Place("nsqd_py.broker.metadata", "MetadataWriter.persist", "self._replace"): Work(
         ("nsqd_py.broker:MetadataWriter", f"{JOURNALS}:Journal")
     ),
-    Place("nsqd_py.broker.state_files", "ClockKeeper._check", "self._replace"): Work(
+    Place("nsqd_py.broker.clock_file", "ClockKeeper._check", "self._replace"): Work(
         ("nsqd_py.broker:ClockKeeper", *LOG)
     ),
     # ---- standbys
@@ -328,16 +295,12 @@ WORK: dict[Place, Work] = {
         ("nsqd_py.standby.copies:Copy", *WRITTEN_FILE)
     ),
     Place("nsqd_py.standby.follower", "Follower._sync", "sync_paths"): Work(("nsqd_py.standby.copies:Copy",)),
-    Place(
-        "nsqd_py.feed.feed", "Feed._read", "lambda: found.append(os.pread(descriptor, size_bytes, offset))"
-    ): Work(("nsqd_py.feed:Feed", *FILE)),
+    Place("nsqd_py.feed.feed", "Feed._read", "os.pread"): Work(("nsqd_py.feed:Feed", *FILE)),
     Place("nsqd_py.standby.repairs.give_back", "StandbyMemory._note", "self._write"): Work(
         ("nsqd_py.standby.repairs:StandbyMemory",)
     ),
-    Place(
-        "nsqd_py.standby.repairs.fetch_server", "FetchServer._answer", "lambda: found.append(work())"
-    ): Work(READ_FILE),
-    Place("nsqd_py.broker.upkeep.disk_limits", "DescriptorRelief.watch", "OPEN_FILES.make_room"): Work(
+    Place("nsqd_py.standby.repairs.fetch_server", "FetchServer._answer", "work"): Work(READ_FILE),
+    Place("nsqd_py.broker.upkeep.descriptors", "DescriptorRelief.watch", "OPEN_FILES.make_room"): Work(
         (f"{FILES}:OpenFiles._files, is_full, _is_asked",)
     ),
     # ---- HTTP, statistics, debugging
@@ -542,10 +505,10 @@ METHODS: dict[str, tuple[str, ...]] = {
     f"{JOURNALS}.journal:LargeSnapshot": ("write",),
     f"{DISK}.compaction:Compaction": ("step", "_begin", "_sync"),
     "nsqd_py.broker.sync:GroupSync": ("_sync_files", "_sync_together"),
-    "nsqd_py.broker.channel_admin:Peek": ("_read",),
-    "nsqd_py.broker.state_files:MetadataWriter": ("_replace",),
-    "nsqd_py.broker.state_files:ClockKeeper": ("_replace",),
-    "nsqd_py.broker.topic_files:_Closing": ("sync",),
+    "nsqd_py.broker.peek:Peek": ("_read",),
+    "nsqd_py.broker.metadata:MetadataWriter": ("_replace",),
+    "nsqd_py.broker.clock_file:ClockKeeper": ("_replace",),
+    "nsqd_py.broker.shutdown:_Closing": ("sync",),
     "nsqd_py.queue.journaled_position:JournalChange": ("write",),
     "nsqd_py.standby.repairs.repair:RepairedFile": ("_open", "_write"),
     "nsqd_py.standby.repairs.fetch_server:FetchServer": (

@@ -15,7 +15,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.broker.state_files import MetadataWriter
+from nsqd_py.broker.metadata import MetadataWriter
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work
 from tests.support.disk_calls import SYNCS, WRITES, Failing
 from tests.support.ledger import History, Verdict, judge

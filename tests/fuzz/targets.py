@@ -16,7 +16,7 @@ from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.refusals import RequestRefused
 from nsqadmin_py.web.answers import object_in, text_of
 from nsqd_py.auth.permissions import BadAuthAnswer, compile_rules, read_answer
-from nsqd_py.broker.state_files import read_metadata
+from nsqd_py.broker.metadata import read_metadata
 from nsqd_py.cluster import producers
 from nsqd_py.cluster.admin_client import UpstreamError, parsed
 from nsqd_py.cluster.model import BadStats, Cluster
@@ -27,7 +27,8 @@ from nsqd_py.diskqueue.journals.journal import CHANGE, DELETED, SNAPSHOT, encode
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
 from nsqd_py.errors import ClientError, LayerError, LineTooLong, NsqdError, StartError
-from nsqd_py.feed.pieces import Begin, Commit, Part, Write
+from nsqd_py.feed import codec
+from nsqd_py.feed.pieces import Begin, Commit, OfferedFile, OfferedLog, Part, TopicListing, Write
 from nsqd_py.go_import.go_queue import find_go_queues
 from nsqd_py.net.http.guard import parse_credentials, parse_login, split_authorization
 from nsqd_py.net.http.handling import Head, Refused
@@ -50,6 +51,7 @@ from nsqlookupd_py.protocol import LookupParser
 from tests.fuzz.log_target import log_file
 from tests.fuzz.table import TARGETS, target
 from tests.support import wire
+from tests.support.standby_frames import file_frame, listed_frame, topic_frame
 from tests.support.standby_link import apply_to
 
 __all__ = ["TARGETS", "log_file"]
@@ -151,8 +153,8 @@ def deflate(data: bytes) -> None:
 # ---- what a standby and its primary say to each other
 
 _LOG_NAME = "t.00000000000000000000.log"
-_TOPIC = standby.topic_frame(standby.TopicListing("t", (Epoch(100, 0),), 5, {_LOG_NAME: 0}, ["t:c.cursor"]))
-_OFFERED = standby.OfferedLog((Epoch(100, 0),), {_LOG_NAME: standby.OfferedFile(1, 2, 3)})
+_TOPIC = topic_frame(TopicListing("t", (Epoch(100, 0),), 5, {_LOG_NAME: 0}, ["t:c.cursor"]))
+_OFFERED = OfferedLog((Epoch(100, 0),), {_LOG_NAME: OfferedFile(1, 2, 3)})
 
 
 def _framed_messages(*frames: bytes) -> bytes:
@@ -162,16 +164,16 @@ def _framed_messages(*frames: bytes) -> bytes:
 
 @target(
     _framed_messages(
-        standby.topic_frame(standby.TopicListing("t")),
-        standby.listed_frame(),
-        standby.file_frame(standby.WRITE, _LOG_NAME, 0, FileHeader(1, 0, 0).encode()),
-        standby.file_frame(standby.BEGIN, "nsqd.dat"),
-        standby.file_frame(standby.PART, "nsqd.dat", 0, b"{}"),
-        standby.file_frame(standby.COMMIT, "nsqd.dat"),
-        standby.file_frame(standby.REMOVE, _LOG_NAME),
+        topic_frame(TopicListing("t")),
+        listed_frame(),
+        file_frame(codec.WRITE, _LOG_NAME, 0, FileHeader(1, 0, 0).encode()),
+        file_frame(codec.BEGIN, "nsqd.dat"),
+        file_frame(codec.PART, "nsqd.dat", 0, b"{}"),
+        file_frame(codec.COMMIT, "nsqd.dat"),
+        file_frame(codec.REMOVE, _LOG_NAME),
         standby.round_frame(1, standby.StandbyLag(0, 0, 0)),
     ),
-    _framed_messages(_TOPIC, standby.listed_frame(), standby.file_frame(standby.COMMIT, _LOG_NAME)),
+    _framed_messages(_TOPIC, listed_frame(), file_frame(codec.COMMIT, _LOG_NAME)),
 )
 def standby_stream(data: bytes) -> None:
     """A primary may say anything: no file with other names appears, and each error is a sentence."""
@@ -212,9 +214,7 @@ _ROUND = RoundObject(
     b"".join(
         (
             rounds.files_frame([_STORED], ["files/t/gone.log"]),
-            rounds.piece_frame(
-                standby.TopicListing("t", (Epoch(100, 0),), 5, {_LOG_NAME: 64}, ["t:c.cursor"])
-            ),
+            rounds.piece_frame(TopicListing("t", (Epoch(100, 0),), 5, {_LOG_NAME: 64}, ["t:c.cursor"])),
             rounds.piece_frame(Write(_LOG_NAME, 64, b"record")),
             rounds.piece_frame(Begin("t:c.cursor")),
             rounds.piece_frame(Part("t:c.cursor", 0, b"entry")),

@@ -15,22 +15,13 @@ from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.journals.journal import DELETED, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.records import FileHeader
+from nsqd_py.feed.codec import BEGIN, COMMIT, PART, REMOVE, WRITE
 from nsqd_py.feed.pieces import TopicListing
 from nsqd_py.standby.copies.data_path import StandbyState, write_state
-from nsqd_py.standby.messages import (
-    BEGIN,
-    COMMIT,
-    PART,
-    REMOVE,
-    WRITE,
-    StandbyLag,
-    file_frame,
-    listed_frame,
-    round_frame,
-    topic_frame,
-)
+from nsqd_py.standby.messages import StandbyLag, round_frame
 from tests.support.hostile_primary import frame, hostile_primary
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_frames import file_frame, listed_frame, topic_frame
 from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of, wait_until_it_follows
 from tests.support.sweeps import sampled
 

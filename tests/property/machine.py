@@ -13,7 +13,7 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
-from nsqd_py.broker import channel_admin
+from nsqd_py.broker import seek
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
@@ -49,7 +49,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.is_reading_broken = False
         self._patches = [
             quick_syncs(),
-            mock.patch.object(channel_admin, "in_thread", lambda pool, work, *arguments: work(*arguments)),
+            mock.patch.object(seek, "in_thread", lambda pool, work, *arguments: work(*arguments)),
         ]
         for patch in self._patches:
             patch.start()

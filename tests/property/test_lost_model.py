@@ -15,6 +15,7 @@ import gevent
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nsqd_py.broker.shutdown import close as close_broker
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode, next_record
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, LOST
 from tests.property.real import observe
@@ -133,7 +134,7 @@ class Lives:
     def restart(self, is_clean: bool, harm: list[tuple[str, float, float]]) -> None:
         self.save()
         if is_clean:
-            self.broker.close()
+            close_broker(self.broker)
         # Syncs of this life must not end in the next one, on descriptors that others have by then.
         for _ in range(5):
             gevent.sleep(0)

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.shutdown import close as close_broker
 from nsqd_py.queue.position import MOST_AHEAD, Position
 from tests.support.examples import examples
 from tests.unit.fakes import (
@@ -180,7 +181,7 @@ class Queue:
         if is_killed and not self.came_due & set(self.queued):
             close_descriptors(self.directory)
         else:
-            self.broker.close()
+            close_broker(self.broker)
         self.world.alarms._heap.clear()
         self.world.iteration._deliverers.clear()
         self.broker = self._open()

@@ -49,7 +49,7 @@ class Primary(Life):
         super().__init__(
             directory, lambda *event: self.events.append((len(self.sent), event)), **STANDBY_OPTIONS
         )
-        self.broker.take_role(Standbys(self.broker, directory, FakeThreadPool()))
+        self.broker.additions.take_role(Standbys(self.broker, directory, FakeThreadPool()))
         self._copy_directory = copy_directory
         self._chance = chance
         self._is_busy = False
@@ -225,7 +225,7 @@ def come_back(seed: int, steps: int, base: Path) -> None:
     new = Life(base / "new", lambda *_: None, **STANDBY_OPTIONS)
     promote(new.broker, base / "new", StandbyState("primary:4150", True))
     new_end = new.broker.topics[TOPIC].next_seq
-    new.broker.take_role(Standbys(new.broker, base / "new", FakeThreadPool()))
+    new.broker.additions.take_role(Standbys(new.broker, base / "new", FakeThreadPool()))
     new.publish(*[b"new %d" % number for number in range(chance.randint(0, 30))] or [b"new"])
     new.settle()
     link = StandbyLink(new.broker.replication, base / "primary", [])

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.broker.upkeep.mending import LogFiles, Repairs
+from nsqd_py.feed import feed
 from nsqd_py.objects.calls import Objects, StoreError
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
@@ -226,7 +227,7 @@ SMALL = {
     (writing, "_MOST_BYTES"): 20_000,
     (timing, "_TICK_S"): 0.001,
     (stream, "_COLLECTION_S"): 0.01,
-    (stream, "_JOURNAL_S"): 0.0,
+    (feed, "_JOURNAL_S"): 0.0,
     (calls, "FIRST_PAUSE_S"): 0.001,
     (calls, "LONGEST_PAUSE_S"): 0.002,
     (stream, "FIRST_PAUSE_S"): 0.001,

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nsqd_py.feed.codec import FileMessage
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
 from nsqd_py.standby import messages
 from nsqd_py.standby.copies.copy import Copy
-from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, FileMessage, Round
+from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, Round
 
 _MOST_OFFER_BYTES = 1 << 20
 _FRAME_HEAD_BYTES = 8

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.shutdown import close as close_broker
 from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, start_broker
 from tests.upgrade.write_directory import (
     DIRECTORIES,
@@ -112,7 +113,7 @@ def test_every_message_is_where_it_was(archive, tmp_path):
 def test_what_this_version_writes_it_finds_again(archive, tmp_path):
     with opened(archive, tmp_path) as now:
         now.take("orders", "billing")
-        now.broker.close()
+        close_broker(now.broker)
     again = Opened(tmp_path)
     assert again.counts("orders", "billing") == (0, len(PUT_OFF) + 1)
     assert again.counts("orders", "archive") == (len(ORDERS), 1)

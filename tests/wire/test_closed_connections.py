@@ -34,7 +34,7 @@ class Nsqd(ServedBroker):
         data_path.mkdir()
         super().__init__(data_path, "--accept-standbys", *self._certificates.nsqd_flags, tls_enabled=True)
         self.broker.read_credentials()
-        self.broker.take_role(Standbys(self.broker, data_path, self.broker.services.threadpool))
+        self.broker.additions.take_role(Standbys(self.broker, data_path, self.broker.services.threadpool))
         self._address = f"{self.options.broadcast_address}:{self.options.broadcast_tcp_port}"
 
     def talk(self, kind: str, *sent: bytes, until: bytes) -> None:

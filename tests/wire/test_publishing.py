@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nsqd_py.broker.shutdown import close as close_broker
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.net.transport import Stream
 from nsqd_py.queue.topic import Topic
@@ -116,7 +117,7 @@ def nsqd(request, tmp_path) -> Iterator[Nsqd]:
     """With the shortcut for publishes and without it."""
     nsqd = Nsqd(tmp_path, request.param)
     yield nsqd
-    nsqd.broker.close()
+    close_broker(nsqd.broker)
 
 
 class Disk:

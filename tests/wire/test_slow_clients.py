@@ -12,6 +12,7 @@ from typing import Any
 import gevent
 import pytest
 
+from nsqd_py.broker.shutdown import close as close_broker
 from nsqd_py.clock import SteadyClock
 from nsqd_py.net.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -75,7 +76,7 @@ class Nsqd(ServedBroker):
 def nsqd(tmp_path) -> Iterator[Nsqd]:
     nsqd = Nsqd(tmp_path)
     yield nsqd
-    nsqd.broker.close()
+    close_broker(nsqd.broker)
 
 
 # ---- HTTP

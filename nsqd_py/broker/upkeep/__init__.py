@@ -1,9 +1,13 @@
 """The disk of a running nsqd: files that are not needed go, space has limits, damage is found and repaired.
 
 housekeeping  deletes and compacts log files that are no longer needed
-disk_limits   free space, free descriptors, write errors that last, and log files that another program removed or cut
+needed        which messages of a log some channel needs, and which are retained
+disk_health   write errors that last, and free space
+descriptors   writers wait for a file descriptor
+removed_files  log files that another program removed or cut
 mending       counts and repairs damage in the logs of a primary, also where a consumer meets it
 scrub         reads all logs slowly, and checks and repairs what no consumer reads
+buffers       the memory of connections
 
 Threads
 RemovedFiles._check_slow  a thread checks files that are pinned, whose state only it and the thread that writes set:

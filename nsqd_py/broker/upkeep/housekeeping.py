@@ -1,4 +1,4 @@
-"""Which messages of a log are needed or retained, and the `Housekeeper`, which deletes the others.
+"""The `Housekeeper` deletes what no channel needs and nothing retains.
 
 It trims the memory of topics, deletes files that are not needed, and compacts files of which little is needed. It decides in
 the event loop a few times a second. Threads do the work, one file at a time.
@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import gevent
 
-from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, SaveResult, in_timed_thread
+from nsqd_py.broker.journal_writer import JOURNAL_DELAY_NS, SaveResult
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.broker.upkeep.disk_limits import DiskHealth
-from nsqd_py.diskqueue.compaction import (
-    Compaction,
-    Unmovable,
-    alive_bytes,
-    is_worth_moving,
-    moved_bytes,
-    retained_seq,
-)
+from nsqd_py.broker.slow_disk import in_timed_thread
+from nsqd_py.broker.upkeep.disk_health import DiskHealth
+from nsqd_py.broker.upkeep.needed import living, living_of, retained_from
+from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_worth_moving, moved_bytes
 from nsqd_py.diskqueue.files.log_file import LogFile, sync_directory
-from nsqd_py.diskqueue.journals.ranges import Range, union
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.protocol.message_ids import id_time_ns
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
 
@@ -37,74 +31,6 @@ _PAUSE_NS = 250_000_000
 _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
 _PAUSE_WHILE_SLOW_NS = 1_000_000_000
 _BUSY_PART = 20  # deciding may take 1/20 of the time
-_COUNT_AT_ONCE = 16_384  # messages that are checked without a pause
-
-
-# ---- needed and retained messages
-
-
-def living(topic: Topic, low: int, high: int) -> list[Range]:
-    """Return the numbers in low..high (not included) that some channel needs, or none has received yet.
-
-    A channel needs what is neither finished nor lost.
-    """
-    ranges = [(max(low, topic.released), high)] if high > topic.released else []
-    for channel in topic.channels.values():
-        ranges += channel.position.unsettled(low, high)
-    return union(ranges)
-
-
-def living_of(topic: Topic, file: LogFile, slices: WorkSlices) -> list[Range]:
-    """Return the live numbers of a file; the search through a large file pauses in between."""
-    found: list[Range] = []
-    for low, high in _portions(file):
-        found += living(topic, low, high)
-        slices.sleep_if_due()
-    return union(found)
-
-
-def _portions(file: LogFile) -> Iterator[Range]:
-    """Yield the file's numbers in ranges of about _COUNT_AT_ONCE messages."""
-    low = file.first_seq
-    count = 0
-    for segment in list(file.segments()):
-        count += segment.message_count
-        if count >= _COUNT_AT_ONCE or segment.high == file.end_seq:
-            yield low, segment.high
-            low = segment.high
-            count = 0
-
-
-def retained_from(topic: Topic, now_ns: int, steady_ns: int) -> int:
-    """Return the number from which on retention keeps everything.
-
-    `now_ns` is the wall clock, `steady_ns` the steady clock. The one that keeps more decides, so that setting a clock
-    drops nothing too early.
-    """
-    log = topic.log
-    policy = topic.policy
-    assert log is not None
-    if not policy.retention_ns and not policy.retention_bytes:
-        return log.next_seq
-    retained = retained_seq(log.files, policy.retention_ns, policy.retention_bytes, now_ns, log.next_seq)
-    if not policy.retention_ns:
-        return retained
-    return min(retained, _young_from(log, steady_ns - policy.retention_ns))
-
-
-def _young_from(log: TopicLog, oldest_ns: int) -> int:
-    """Return the number from which on files may have ids of that time or later."""
-    young = log.next_seq
-    newest_id = log.used_id
-    for file in reversed(log.files):
-        if not file.is_whole or id_time_ns(newest_id) <= oldest_ns:
-            break
-        young = file.first_seq
-        newest_id = file.header.used_id
-    return young
-
-
-# ---- deleting and compacting
 
 
 @dataclass(eq=False, repr=False)
@@ -130,7 +56,7 @@ class Housekeeper:
     _greenlet: Any = None
     # The topic whose file a thread removes, and the greenlet that waits for it.
     _removing: tuple[Topic, Any] | None = None
-    _is_closing: bool = False
+    _is_paused: bool = False
 
     def __post_init__(self) -> None:
         services = self._services
@@ -153,11 +79,11 @@ class Housekeeper:
         self._clean_up_all(self._clock())
 
     def _clean_up_all(self, now_ns: int) -> None:
-        if self._is_closing:
+        if self._is_paused:
             return
         for _ in range(len(self._to_clean)):
             if self._disk_speed.is_slow:  # it can wait
-                if not self._is_closing:
+                if not self._is_paused:
                     self._clean_alarm.set(now_ns + JOURNAL_DELAY_NS)
                 return
             topic = next(iter(self._to_clean))
@@ -206,7 +132,7 @@ class Housekeeper:
             return
         self._to_clean[topic] = makes_room or self._to_clean.get(topic, False)
         self._check_if_slow(topic)
-        if not self._is_closing:
+        if not self._is_paused:
             self._clean_alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
 
     def _check_if_slow(self, topic: Topic) -> None:
@@ -237,10 +163,13 @@ class Housekeeper:
 
     def _wait_for(self, topic: Topic) -> None:
         self._to_compact[topic] = None
-        if self._is_closing:
+        if self._is_paused:
             return
         if self._greenlet is None and self._compact_alarm.due_ns is None:
-            self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
+            self._compact_after_a_pause()
+
+    def _compact_after_a_pause(self) -> None:
+        self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
         """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError.
@@ -248,10 +177,13 @@ class Housekeeper:
         If the removal of one takes long, the others wait until the disk is fast again.
         """
         if topic.log is not None:
-            retained = retained_from(topic, self._services.wall_clock(), self._clock())
+            retained = self._retained_from(topic)
             topic.log.drop_unneeded(partial(self._is_needed, topic), retained, topic.disk_speed.attempt)
             if topic.disk_speed.is_slow:
                 self._clean_later(topic)
+
+    def _retained_from(self, topic: Topic) -> int:
+        return retained_from(topic, self._services.wall_clock(), self._clock())
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
         """True if a file must stay: it is needed, or the positions of its channels could not be written first.
@@ -278,10 +210,10 @@ class Housekeeper:
         log = topic.log
         if log is None or not topic.has_journals:
             return
-        retained = retained_from(topic, self._services.wall_clock(), self._clock())
+        retained = self._retained_from(topic)
         for file in list(log.unneeded(topic.is_needed, retained)):
             # A thread takes time: the topic may be deleted then, or a channel created that needs the file.
-            if self._is_closing or not self._save_in_thread(topic) or topic.is_closed:
+            if self._is_paused or not self._save_in_thread(topic) or topic.is_closed:
                 return
             is_free = file in log.files and file not in log.busy_files
             if is_free and not topic.is_needed(file.first_seq, file.end_seq):
@@ -289,23 +221,18 @@ class Housekeeper:
 
     def _remove_in_thread(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         """Remove one file; if that fails, it stays. Blocks this greenlet. Raises OSError."""
-        finish: list[Callable[[], None]] = []
+        threadpool = self._services.threadpool
         log.let_go(file)
-        rename = partial(
-            in_timed_thread,
-            self._services.threadpool,
-            self._disk_speed,
-            [lambda: finish.append(file.discard())],
-        )
-        renaming = gevent.spawn(rename)
+        renaming = gevent.spawn(in_timed_thread, threadpool, self._disk_speed, file.discard)
         self._removing = topic, renaming
         try:
-            renaming.get()
+            (finish,) = renaming.get()
+        except BaseException:
+            log.take_back(file)
+            raise
         finally:
             self._removing = None
-            if not finish:
-                log.take_back(file)
-        in_thread(self._services.threadpool, finish[0])
+        in_thread(threadpool, finish)
 
     def is_removing(self, topic: Topic) -> bool:
         """True while a thread removes a file of this topic, whose name a file of a new topic must not have."""
@@ -319,28 +246,24 @@ class Housekeeper:
 
     def pause(self) -> None:
         """Begin nothing new until `resume`, and wait for the running work. Blocks this greenlet."""
-        self.close()
-
-    def resume(self) -> None:
-        """Go on after `pause`."""
-        self._is_closing = False
-        if self._to_compact:
-            self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
-        if self._to_clean:
-            self._clean_alarm.set(self._clock() + JOURNAL_DELAY_NS)
-
-    def close(self) -> None:
-        """Begin nothing new, and wait for the running work. Blocks this greenlet."""
-        self._is_closing = True
+        self._is_paused = True
         self._compact_alarm.set(None)
         self._clean_alarm.set(None)
         if self._greenlet is not None:
             self._greenlet.join()
 
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._is_paused = False
+        if self._to_compact:
+            self._compact_after_a_pause()
+        if self._to_clean:
+            self._clean_alarm.set(self._clock() + JOURNAL_DELAY_NS)
+
     # ---- in its greenlet
 
     def _start(self) -> None:
-        if self._greenlet is None and not self._is_closing:
+        if self._greenlet is None and not self._is_paused:
             self._greenlet = gevent.spawn(self.run)
 
     def run(self) -> None:
@@ -357,7 +280,7 @@ class Housekeeper:
         for topic in waiting:
             if topic.policy.retention_ns and not topic.is_closed:
                 self.check_soon(topic)
-        if self._to_compact and not self._is_closing:
+        if self._to_compact and not self._is_paused:
             self._compact_alarm.set(self._not_before_ns)
 
     def _compact(self, topic: Topic) -> int:
@@ -369,16 +292,16 @@ class Housekeeper:
                 self._clean_later(topic)
                 return _PAUSE_WHILE_SLOW_NS
             self.drop_unneeded(topic)
-            while self._may_go_on(topic):
+            while topic.log is not None and self._may_go_on(topic):
                 if not self._are_saved(topic):
                     self._to_compact[topic] = None  # no file may go: check again later
                     return 0
-                choice = self._choose(topic)
+                choice = self._choose(topic, topic.log)
                 took_ns = time.perf_counter_ns() - began_ns
                 began_ns += took_ns
                 if choice is None:
                     return _BUSY_PART * took_ns
-                self._move(topic, *choice)
+                self._move(topic, topic.log, *choice)
             if self._disk_speed.is_slow:
                 self._clean_later(topic)
         except OSError as error:
@@ -390,14 +313,12 @@ class Housekeeper:
         return 0
 
     def _may_go_on(self, topic: Topic) -> bool:
-        return not self._is_closing and not topic.is_closed and not self._disk_speed.is_slow
+        return not self._is_paused and not topic.is_closed and not self._disk_speed.is_slow
 
-    def _choose(self, topic: Topic) -> tuple[LogFile, list[Range], LogFile | None] | None:
+    def _choose(self, topic: Topic, log: TopicLog) -> tuple[LogFile, list[Range], LogFile | None] | None:
         """Return a file that is worth compacting, its live numbers, and the neighbour that can take them, or None."""
-        log = topic.log
-        assert log is not None
         slices = WorkSlices()
-        until = min(topic.released, retained_from(topic, self._services.wall_clock(), self._clock()))
+        until = min(topic.released, self._retained_from(topic))
         before: LogFile | None = None
         for file in list(log.files[:-1]):
             if file.end_seq > until:
@@ -413,10 +334,10 @@ class Housekeeper:
             before = file
         return None
 
-    def _move(self, topic: Topic, file: LogFile, found: list[Range], neighbour: LogFile | None) -> None:
+    def _move(
+        self, topic: Topic, log: TopicLog, file: LogFile, found: list[Range], neighbour: LogFile | None
+    ) -> None:
         """Compact one file. Raises OSError."""
-        log = topic.log
-        assert log is not None
         compaction = Compaction(log, file, found, neighbour)
         finish = None
         try:

@@ -19,14 +19,15 @@ from typing import Any, NamedTuple, Protocol
 import gevent
 
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.broker.upkeep.disk_limits import RemovedFiles
+from nsqd_py.broker.upkeep.removed_files import RemovedFiles
 from nsqd_py.broker.upkeep.scrub import ScrubbedFile, damage_text
 from nsqd_py.diskqueue.checking import damage_in, numbers_in
-from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.files.log_file import LogFile, sync_directory, topic_of_log
 from nsqd_py.diskqueue.journals.ranges import Range, count_of
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.errors import NsqdError
+from nsqd_py.runtime.private_files import opened
 from nsqd_py.runtime.threads import in_thread
 
 # The delays of consumers between two attempts rise to a minute. If no copy could be asked so often, the messages are lost.
@@ -100,7 +101,7 @@ _Key = tuple[Topic, LogFile]
 class LogFiles:
     """The log files of a primary, for its scrub and its consumers.
 
-    repair          other copies, if there may be some
+    repairs         the other copies
     damaged_bytes   found since the start
     repaired_bytes  of these
     """
@@ -108,7 +109,7 @@ class LogFiles:
     _services: BrokerServices
     _topics: Mapping[str, Topic]
     _removed_files: RemovedFiles
-    repair: Repairs | None = None
+    repairs: Repairs
     damaged_bytes: int = 0
     repaired_bytes: int = 0
     _waiting: dict[_Key, list[Range]] = field(default_factory=dict)  # what must be repaired
@@ -122,6 +123,8 @@ class LogFiles:
     _greenlet: Any = None
 
     def __post_init__(self) -> None:
+        self._log = self._services.log
+        self._threadpool = self._services.threadpool
         self._removed_files.on_gone = self.gone
 
     def stop(self) -> None:
@@ -133,7 +136,7 @@ class LogFiles:
     # ---- for the scrub
 
     def files(self) -> Sequence[_Key]:
-        found: list[_Key] = []
+        found = []
         for topic in self._topics.values():
             if topic.log is not None:
                 found += [(topic, file) for file in topic.log.files]
@@ -149,9 +152,9 @@ class LogFiles:
     def damaged(self, key: _Key, ranges: list[Range]) -> None:
         """Report damaged bytes that the scrub has found, and have them repaired."""
         new = self._note(key, ranges)
-        can_repair = self._can_repair() or ranges[0] == _HEADER  # which this process knows itself
+        can_repair = self.repairs.is_possible() or ranges[0] == _HEADER  # which this process knows itself
         if new and not can_repair:
-            self._services.log.error("SCRUB: %s: %s; kept as *.damaged", key[1].path.name, damage_text(new))
+            self._log.error("SCRUB: %s: %s; kept as *.damaged", key[1].path.name, damage_text(new))
         if can_repair and not all(self._is_hopeless(key[1], start) for start, _ in ranges):
             self._want(key, ranges)
 
@@ -170,16 +173,14 @@ class LogFiles:
 
     def mend(self, file: LogFile, start: int, end: int) -> bool:
         """Have damaged bytes repaired that a consumer met. Return False if that is not possible: its messages are lost."""
-        name, _ = parse_log_file_name(file.path.name) or ("", 0)
-        topic = self._topics.get(name)
-        if topic is None or topic.log is None or not self._can_repair() or self._is_hopeless(file, start):
+        topic = self._topics.get(topic_of_log(file.name) or "")
+        if topic is None or topic.log is None:
+            return False
+        if not self.repairs.is_possible() or self._is_hopeless(file, start):
             return False
         self._note((topic, file), [(start, end)])
         self._want((topic, file), [(start, end)])
         return True
-
-    def _can_repair(self) -> bool:
-        return self.repair is not None and self.repair.is_possible()
 
     def _is_hopeless(self, file: LogFile, start: int) -> bool:
         return self._attempts.get((file, start), 0) >= _MOST_ATTEMPTS
@@ -190,7 +191,7 @@ class LogFiles:
         """Have a file completed of which the descriptor does not have all, or whose name has another file."""
         now_s = time.monotonic()
         next_s, delay_s = self._next_tries.get(file, (0.0, _FIRST_DELAY_S))
-        if (file.is_open or self._can_repair()) and now_s >= next_s:
+        if (file.is_open or self.repairs.is_possible()) and now_s >= next_s:
             self._next_tries[file] = now_s + delay_s, min(2 * delay_s, _LONGEST_DELAY_S)
             self._gone.setdefault((topic, file))
             self._start()
@@ -241,8 +242,8 @@ class LogFiles:
         log.busy_files.add(file)
         try:
             work(topic, log, file)
-        except Exception as error:  # after a bug with one file, the others must be repaired
-            self._services.log.exception("SCRUB: failed to repair %s - %r", file.path.name, error)
+        except Exception as error:  # noqa: BLE001 - after a bug with one file, the others must be repaired
+            self._log.exception("SCRUB: failed to repair %s - %r", file.name, error)
         finally:
             log.busy_files.discard(file)
 
@@ -251,9 +252,11 @@ class LogFiles:
         others = ranges
         if ranges[0] == _HEADER:
             file.write_header()  # here: in a thread, the name might be that of another log by then
-            in_thread(self._services.threadpool, _sync, file.path)
+            in_thread(self._threadpool, _sync, file.path)
             others = ranges[1:]
-        left, reason, names = self._fill(log, file.path, file, others) if others else Filled([])
+        left, reason, names = Filled([])
+        if others:
+            left, reason, names = self.repairs.fill(log, file.path, file, others)
         for start, end in ranges:
             inside = [each for each in left if start <= each[0] < end]
             self.repaired_bytes += log.damage.repaired(file, start, end, inside)
@@ -271,7 +274,7 @@ class LogFiles:
             text = f"{count_of(left)} of them are not repaired: {reason or 'no other copy has them'}"
         text = f"{damage_text(ranges)}; {text}"
         if not left or self._reported.get(file) != text:
-            self._services.log.error("SCRUB: %s: %s", file.path.name, text)
+            self._log.error("SCRUB: %s: %s", file.name, text)
         self._reported.pop(file, None)
         if left:
             self._reported[file] = text
@@ -280,23 +283,18 @@ class LogFiles:
     def _bring_back(self, topic: Topic, file: LogFile, ranges: list[Range]) -> None:
         """Queue the messages in these ranges of a file again in channels that have counted them as lost."""
         try:
-            found = self._ranges_of(numbers_in, file.path, file.salt, ranges)
+            found = in_thread(self._threadpool, numbers_in, file.path, file.salt, ranges)
         except OSError:  # they come back at the next start
             return
         count = sum(channel.find_lost(found) for channel in topic.channels.values())
         if count:
-            self._services.log.warning(
+            self._log.warning(
                 "TOPIC(%s): %d messages that were lost are repaired, and are delivered", topic.name, count
             )
 
-    def _fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> Filled:
-        if self.repair is None:
-            return Filled(ranges, "there is no other copy now")
-        return self.repair.fill(log, path, file, ranges)
-
     def _complete(self, topic: Topic, log: TopicLog, file: LogFile) -> None:
         """Complete a file that was cut, or write it again if it is gone or another one."""
-        name = file.path.name
+        name = file.name
         ranges = self._damage_in_named_file(file)
         if ranges is not None:
             if ranges:
@@ -312,7 +310,7 @@ class LogFiles:
                 written.close()
                 return
             restored = written
-        restored.synced_offset, restored.synced_seq = restored.end_offset, restored.end_seq
+        restored.mark_synced()
         log.replace(file, restored)
         file.close()
         self._removed_files.restored(topic, log, name)
@@ -322,63 +320,55 @@ class LogFiles:
         try:
             if file.is_open and not os.path.samestat(os.stat(file.path), os.fstat(file.fileno())):
                 return None
-            found = self._ranges_of(damage_in, file.path, file.salt, file.end_offset)
+            found = self._damage_in(file.path, file)
         except OSError:
             return None
         is_other = not file.is_open and count_of(found) >= file.end_offset
         return None if is_other else found
 
-    def _ranges_of(self, read: Callable[..., Iterable[Range]], *arguments: Any) -> list[Range]:
-        """Return the ranges that `read` returns in a thread. Raises OSError."""
-        found: list[Range] = []
-        in_thread(self._services.threadpool, lambda: found.extend(read(*arguments)))
-        return found
+    def _damage_in(self, path: Path, file: LogFile) -> list[Range]:
+        """Return the damaged ranges of a file, or of its new version at `path`. Raises OSError."""
+        return in_thread(self._threadpool, damage_in, path, file.salt, file.end_offset)
 
     def _write_again(self, topic: Topic, log: TopicLog, file: LogFile) -> LogFile | None:
         """Return a new file with the name and the content of this one; None if that must be tried again."""
-        pool = self._services.threadpool
-        made: list[tuple[Path, int]] = []
         file.pin()
         try:
-            in_thread(pool, lambda: made.append(file.salvage()))
+            temporary, descriptor = in_thread(self._threadpool, file.salvage)
         except OSError as error:
-            self._services.log.error("SCRUB: %s cannot be written again - %s", file.path.name, error)
+            self._log.error("SCRUB: %s cannot be written again - %s", file.name, error)
             return None
         finally:
             file.unpin()
-        temporary, descriptor = made[0]
         try:
-            ranges = self._ranges_of(damage_in, temporary, file.salt, file.end_offset)
-            left, reason, _ = self._fill(log, temporary, file, ranges) if ranges else Filled([])
+            ranges = self._damage_in(temporary, file)
+            left, reason, _ = Filled([])
+            if ranges:
+                left, reason, _ = self.repairs.fill(log, temporary, file, ranges)
             self._note((topic, file), ranges)
             if reason:  # else no copy has the rest, and some of it is better than nothing
                 raise OSError(errno.EIO, f"{count_of(left)} bytes are missing: {reason}")
-            in_thread(pool, os.fsync, descriptor)
+            in_thread(self._threadpool, os.fsync, descriptor)
             if topic.is_closed or file not in log.files:
                 raise OSError(errno.ENOENT, "its topic is deleted")
             if os.path.lexists(file.path):
-                os.rename(file.path, _unused(file.path.with_name(f"{file.path.name}.damaged")))
+                os.rename(file.path, _unused(file.path.with_name(f"{file.name}.damaged")))
             os.rename(temporary, file.path)
-            in_thread(pool, sync_directory, file.path.parent)
+            in_thread(self._threadpool, sync_directory, file.path.parent)
             self.repaired_bytes += log.damage.repaired(file, 0, file.end_offset, left)
         except BaseException as error:
             os.close(descriptor)
             temporary.unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
-            self._services.log.error(
-                "SCRUB: %s cannot be written again - %s", file.path.name, error.strerror or error
-            )
+            self._log.error("SCRUB: %s cannot be written again - %s", file.name, error.strerror or error)
             return None
         return file.same_as(descriptor)
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with opened(path, os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _unused(path: Path) -> Path:

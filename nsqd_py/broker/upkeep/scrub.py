@@ -85,22 +85,24 @@ class ScrubSource(Protocol):
 def reading_what_it_can(descriptor: int) -> Callable[[int, int], bytes]:
     """Return a function that reads through a descriptor, with zeros for blocks that the disk cannot read."""
 
-    def read(offset: int, size: int) -> bytes:
+    def read_if_possible(offset: int, size: int) -> bytes | None:
         try:
             return os.pread(descriptor, size, offset)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-        blocks = range(offset, offset + size, _BLOCK_BYTES)
-        return b"".join(read_block(start, min(_BLOCK_BYTES, offset + size - start)) for start in blocks)
+        return None
 
-    def read_block(offset: int, size: int) -> bytes:
-        try:
-            return os.pread(descriptor, size, offset)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-        return bytes(size)
+    def read(offset: int, size: int) -> bytes:
+        data = read_if_possible(offset, size)
+        if data is not None:
+            return data
+        blocks = []
+        for start in range(offset, offset + size, _BLOCK_BYTES):
+            block_bytes = min(_BLOCK_BYTES, offset + size - start)
+            block = read_if_possible(start, block_bytes)
+            blocks.append(bytes(block_bytes) if block is None else block)
+        return b"".join(blocks)
 
     return read
 
@@ -206,12 +208,8 @@ class Scrub:
                 self._pass()
             except Exception as error:  # after a bug with one file, the next pass must come
                 self._services.log.exception("SCRUB: failed - %r", error)
-            gevent.sleep(max(1.0, self._shortest_pass_s() - (time.monotonic() - began_s)))
-
-    def _shortest_pass_s(self) -> float:
-        if self._services.options.scrub_rate == AUTO:
-            return _SHORTEST_PASS_S
-        return 0.0
+            shortest_s = _SHORTEST_PASS_S if self._services.options.scrub_rate == AUTO else 0.0
+            gevent.sleep(max(1.0, shortest_s - (time.monotonic() - began_s)))
 
     def _pass(self) -> None:
         """Check all files, beginning anywhere: a daemon that restarts each day must come to the last one too."""
@@ -244,7 +242,7 @@ class Scrub:
     def _check(self, key: Hashable) -> None:
         """Check one file to its present end."""
         offset = 0
-        found: list[Range] = []
+        found = []
         while (file := self.source.file(key)) is not None and offset < file.end_offset:
             turn = _Turn(file, offset, self._turn_bytes())
             try:
@@ -280,7 +278,7 @@ class Scrub:
     def _confirmed(self, key: Hashable, turn: _Turn) -> list[Range]:
         """Return the ranges that a second check finds damaged too: the file may have been replaced or repaired."""
         gevent.sleep(_CONFIRM_AFTER_S)
-        ranges: list[Range] = []
+        ranges = []
         for start, end in turn.damaged:
             file = self.source.file(key)
             if file is None or file.salt != turn.file.salt:

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES, LazyFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
-from nsqd_py.runtime.private_files import MODE, open_file
+from nsqd_py.runtime.private_files import MODE, open_file, opened
 
 _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
 GONE_SUFFIX = ".gone"
@@ -58,6 +58,17 @@ def parse_log_file_name(name: str) -> tuple[str, int] | None:
     return (match["topic"], int(match["seq"])) if match else None
 
 
+def topic_of_log(name: str) -> str | None:
+    """Return the topic of a log file by its name; None if it is not the name of a log file."""
+    parsed = parse_log_file_name(name)
+    return parsed[0] if parsed is not None else None
+
+
+def is_log_name(name: str) -> bool:
+    """True if this is the name of a log file."""
+    return parse_log_file_name(name) is not None
+
+
 def sync_directory(directory: Path) -> None:
     """Sync the names in a directory. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -71,14 +82,11 @@ def replace_file(path: Path, data: bytes, *, is_synced: bool = True, mode: int =
     """Replace a file by one with all of `data`, or leave it as it is. Unsynced, a power cut may lose it. Raises OSError."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        try:
+        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode) as descriptor:
             if os.write(descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             if is_synced:
                 os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         os.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -88,6 +96,12 @@ def replace_file(path: Path, data: bytes, *, is_synced: bool = True, mode: int =
         sync_directory(path.parent)
 
 
+def write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
+    """Write all of these bytes to a file. Raises OSError."""
+    if os.pwrite(fd, data, offset) != len(data):
+        raise OSError(errno.ENOSPC, f"short write to {path.name}")
+
+
 def run_to_end(steps: Generator[None, None, T]) -> T:
     """Run a generator to its end and return its value."""
     while True:
@@ -95,13 +109,6 @@ def run_to_end(steps: Generator[None, None, T]) -> T:
             next(steps)
         except StopIteration as end:
             return cast(T, end.value)
-
-
-def _remove_if_empty(path: Path) -> None:
-    """Remove what a failed creation may have left: a file without a header would keep the next one from its name."""
-    with contextlib.suppress(OSError):
-        if not os.stat(path).st_size:
-            path.unlink()
 
 
 def new_salt() -> int:
@@ -207,7 +214,10 @@ class LogFile(LazyFile):
         except FileExistsError:
             raise
         except BaseException:
-            _remove_if_empty(path)
+            # What this may have left: a file without a header would keep the next one from its name.
+            with contextlib.suppress(OSError):
+                if not os.stat(path).st_size:
+                    path.unlink()
             raise
         try:
             yield
@@ -455,6 +465,11 @@ class LogFile(LazyFile):
         for (low, low_offset, low_count), (high, high_offset, high_count) in pairwise(entries):
             yield Segment(low, high, high_offset - low_offset, high_count - low_count)
 
+    def mark_synced(self) -> None:
+        """Note that all of it is on the disk."""
+        self.synced_offset = self.end_offset
+        self.synced_seq = self.end_seq
+
     def twin(self) -> LogFile:
         """Return a second object for the file, with another descriptor, to be extended while this one is read.
 
@@ -478,6 +493,16 @@ class LogFile(LazyFile):
         twin._index_seqs = self._index_seqs[:]
         return twin
 
+    def _begin_copy(self) -> tuple[Path, int]:
+        """Return the path and the descriptor of an empty file, for a copy that gets the name of this one. Raises OSError."""
+        temporary = self.path.with_name(self.path.name + COMPACT_SUFFIX)
+        return temporary, open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+
+    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield what the open descriptor gives, with its offsets. Raises OSError."""
+        for offset in range(0, self.end_offset, _MOST_BYTES):
+            yield offset, os.pread(self._fd, min(_MOST_BYTES, self.end_offset - offset), offset)
+
     def write_back(self) -> LogFile:
         """Return the file that gets the name and the content of this one, which another program has removed or moved.
 
@@ -486,11 +511,9 @@ class LogFile(LazyFile):
         """
         if os.path.lexists(self.path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path))
-        temporary = self.path.with_name(self.path.name + COMPACT_SUFFIX)
-        fd = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        temporary, fd = self._begin_copy()
         try:
-            for offset in range(0, self.end_offset, _MOST_BYTES):
-                piece = os.pread(self._fd, min(_MOST_BYTES, self.end_offset - offset), offset)
+            for offset, piece in self._pieces():
                 if not piece or os.pwrite(fd, piece, offset) != len(piece):
                     raise OSError(errno.EIO, "the descriptor does not give all of it back", str(self.path))
             os.fsync(fd)
@@ -502,33 +525,25 @@ class LogFile(LazyFile):
         finally:
             temporary.unlink(missing_ok=True)
         restored = self.same_as(fd)
-        restored.synced_offset, restored.synced_seq = self.end_offset, self.end_seq
+        restored.mark_synced()
         return restored
 
     def write_header(self) -> None:
         """Write the header again, since it is damaged. Raises OSError."""
-        fd = open_file(self.path, os.O_RDWR)
-        try:
-            if os.pwrite(fd, self.header.encode(), 0) != FILE_HEADER_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        finally:
-            os.close(fd)
+        with opened(self.path, os.O_RDWR) as fd:
+            write_whole(fd, self.header.encode(), 0, self.path)
 
     def salvage(self) -> tuple[Path, int]:
         """Write what the descriptor still gives to a temporary file of the length of this one.
 
         Return its path, and a descriptor. What is missing is zeros. May run in a thread. Raises OSError.
         """
-        temporary = self.path.with_name(self.path.name + COMPACT_SUFFIX)
-        fd = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        temporary, fd = self._begin_copy()
         try:
-            readable_bytes = self.end_offset if self.is_open else 0
-            for offset in range(0, readable_bytes, _MOST_BYTES):
-                piece = os.pread(self._fd, min(_MOST_BYTES, self.end_offset - offset), offset)
-                if os.pwrite(fd, piece, offset) != len(piece):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
-            if os.pwrite(fd, self.header.encode(), 0) != FILE_HEADER_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
+            if self.is_open:
+                for offset, piece in self._pieces():
+                    write_whole(fd, piece, offset, temporary)
+            write_whole(fd, self.header.encode(), 0, temporary)
             os.ftruncate(fd, self.end_offset)
         except BaseException:
             os.close(fd)

@@ -7,11 +7,12 @@ as their epochs agree.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from google_crc32c import extend
 
+from nsqd_py.pqueues.alarms import Clock
 from nsqd_py.runtime.documents import checked_number
 
 EPOCHS_FILE = "nsqd.epochs"
@@ -36,7 +37,7 @@ class EpochNumbers:
 
     __slots__ = ("_clock", "_last")
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last = 0
 

@@ -12,7 +12,6 @@ entry of another kind is of a later version: this one cannot know what it change
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 from array import array
@@ -25,13 +24,13 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.files.log_file import replace_file
+from nsqd_py.diskqueue.files.log_file import replace_file, write_whole
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.journals.waits import WAIT_BYTES, PackedWaits, grouped, parts
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.pqueues.deferred import Wait
-from nsqd_py.runtime.private_files import open_file, read_bytes
+from nsqd_py.runtime.private_files import open_file, opened, read_bytes
 
 JOURNAL_SUFFIX = ".cursor"
 _REPLACEMENT_SUFFIX = "~.cursor.tmp"  # `~` is in no name of a channel
@@ -173,7 +172,7 @@ def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
     end = 0
     ranges: list[Range] = []
     waiting = PackedWaits()
-    damaged: list[Range] = []
+    damaged = []
     while position < len(data):
         entry = _entry_at(data, position)
         if entry is None:
@@ -238,7 +237,7 @@ class LargeSnapshot:
         entry = encode_entry(SNAPSHOT, *self._make())
         self.fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self.size = len(entry)
-        _write_whole(self.fd, entry, 0, self.path)
+        write_whole(self.fd, entry, 0, self.path)
 
     def finish(self) -> None:
         """Make the written snapshot the journal, with the entries appended since, unless it was replaced. Raises OSError."""
@@ -246,7 +245,7 @@ class LargeSnapshot:
         try:
             if self is journal.large_snapshot:
                 since = b"".join(self.since)
-                _write_whole(self.fd, since, self.size, self.path)
+                write_whole(self.fd, since, self.size, self.path)
                 os.rename(self.path, journal.path)
                 journal.note_replaced(self.size + len(since))
         finally:
@@ -261,17 +260,6 @@ class LargeSnapshot:
             self.fd = -1
         with contextlib.suppress(OSError):  # the next start removes it
             self.path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Close the file without removing it."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-
-def _write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
-    if os.pwrite(fd, data, offset) != len(data):
-        raise OSError(errno.ENOSPC, f"short write to {path.name}")
 
 
 class Journal:
@@ -322,11 +310,8 @@ class Journal:
             if content.end:
                 self.replace(encode_position(content.saved))
         if content.end < len(data):
-            fd = open_file(self.path, os.O_RDWR)
-            try:
+            with opened(self.path, os.O_RDWR) as fd:
                 os.ftruncate(fd, content.end)
-            finally:
-                os.close(fd)
         return content.saved if content.end else None
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
@@ -351,7 +336,7 @@ class Journal:
         flags = os.O_RDWR if self.size_bytes else os.O_RDWR | os.O_CREAT
         fd = OPEN_FILES.with_room(lambda: open_file(self.path, flags))
         try:
-            _write_whole(fd, entry, self.size_bytes, self.path)
+            write_whole(fd, entry, self.size_bytes, self.path)
         finally:
             os.close(fd)
         self.size_bytes += len(entry)
@@ -368,13 +353,12 @@ class Journal:
             return False
         needed = _RANGE.size * ranges + WAIT_BYTES * runs
         is_large = self.size_bytes > max(_COMPACT_ABOVE, _GROWTH * needed)
-        return is_large or (self.size_bytes > 0 and not self._is_there())
-
-    def _is_there(self) -> bool:
+        if is_large or not self.size_bytes:
+            return is_large
         try:
-            return os.lstat(self.path).st_size >= self.size_bytes
+            return os.lstat(self.path).st_size < self.size_bytes
         except FileNotFoundError:
-            return False
+            return True
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by a snapshot."""
@@ -406,11 +390,8 @@ class Journal:
         if not self.size_bytes:
             return
         self.is_unsynced = False
-        fd = open_file(self.path, os.O_RDWR)
-        try:
+        with opened(self.path, os.O_RDWR) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def remove(self) -> None:
         """Delete the file."""

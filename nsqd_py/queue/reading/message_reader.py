@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import attrgetter
 from typing import Protocol
 
 from nsqd_py.errors import is_full
+from nsqd_py.pqueues.alarms import Clock
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.message_ids import id_time_ns
 from nsqd_py.queue.reading.batch_cache import BatchCache
@@ -39,12 +40,7 @@ class MessageReader:
     __slots__ = ("_failed_ns", "_log", "_name", "_recent", "_report", "_wall_clock")
 
     def __init__(
-        self,
-        name: str,
-        log: MessageLog | None,
-        recent: BatchCache,
-        wall_clock: Callable[[], int],
-        report: DaemonLog,
+        self, name: str, log: MessageLog | None, recent: BatchCache, wall_clock: Clock, report: DaemonLog
     ) -> None:
         self._name = name
         self._log = log

@@ -13,21 +13,22 @@ from pathlib import Path
 from google_crc32c import extend
 
 from nsqd_py.broker.state_files import METADATA_FILE, STOP_FILE, read_epochs
-from nsqd_py.diskqueue.files.log_file import COMPACT_SUFFIX, LogFile, parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import COMPACT_SUFFIX, LogFile, is_log_name, topic_of_log
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epochs, common_end
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
+from nsqd_py.feed import codec
+from nsqd_py.feed.codec import FileMessage
 from nsqd_py.feed.pieces import CHECKED_BYTES, OfferedFile, OfferedLog, TopicListing
 from nsqd_py.runtime.private_files import open_file, write_bytes
-from nsqd_py.standby import messages
 from nsqd_py.standby.copies.damage import ArrivalCheck, KnownFile
 from nsqd_py.standby.copies.data_path import BadFileName, check_name, is_durable_name, topic_of
 from nsqd_py.standby.copies.departures import Departures
 from nsqd_py.standby.copies.syncing import write_at
 from nsqd_py.standby.copies.unfinished import Unfinished
-from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, GroupMember, Offer
+from nsqd_py.standby.messages import BadStandbyMessage, GroupMember, Offer
 
 
 class Copy:
@@ -84,16 +85,16 @@ class Copy:
         self._has_metadata = METADATA_FILE in names
         for name in names:
             self._note_journal(name)
-        paths = [self._directory / name for name in names if parse_log_file_name(name) is not None]
+        paths = [self._directory / name for name in names if is_log_name(name)]
         newest_s = max((path.stat().st_mtime for path in paths), default=0.0)
         for path in paths:
-            parsed = parse_log_file_name(path.name)
+            topic = topic_of_log(path.name)
             status = path.stat()
             offered, damaged = _offered(path, verify=status.st_mtime > newest_s - 600)
             if damaged:
                 self.found_damage[path.name] = damaged
-            if parsed is not None:
-                self._logs.setdefault(parsed[0], {})[path.name] = offered
+            if topic is not None:
+                self._logs.setdefault(topic, {})[path.name] = offered
                 self._inodes[path.name] = status.st_ino
 
     def _read_epochs(self) -> None:
@@ -108,12 +109,13 @@ class Copy:
 
     def offer(self, http_address: str) -> Offer:
         """Return the parts of logs that the primary need not send."""
-        logs = {topic: self._offered_log(topic) for topic in self._logs if self.epochs.get(topic)}
+        logs = {}
+        for topic, files in self._logs.items():
+            epochs = self.epochs.get(topic)
+            if epochs:
+                checked = {name: self._checked(name, file) for name, file in files.items()}
+                logs[topic] = OfferedLog(epochs, checked)
         return Offer(self.epoch, http_address, logs, member=self.member)
-
-    def _offered_log(self, topic: str) -> OfferedLog:
-        files = {name: self._checked(name, file) for name, file in self._logs[topic].items()}
-        return OfferedLog(self.epochs[topic], files)
 
     def _checked(self, name: str, file: OfferedFile) -> OfferedFile:
         if not file.end_offset:  # it must be copied again
@@ -156,7 +158,7 @@ class Copy:
         for name in names:
             self._has_metadata &= name != METADATA_FILE
             topic = topic_of(name) or ""
-            known = self._logs.get(topic, {}).get(name)
+            known = self.log_file(name)
             self.arrival.forget(name)
             if known is None:
                 self._journals.get(topic, set()).discard(name)
@@ -170,18 +172,18 @@ class Copy:
     def apply(self, message: FileMessage) -> None:
         """Do what the message says. Raises BadFileName, BadStandbyMessage and Damaged."""
         kind, name, offset, data = message
-        if self._open is None or self._open[0] != name or kind != messages.WRITE or not offset:
+        if self._open is None or self._open[0] != name or kind != codec.WRITE or not offset:
             self._close_file()  # it may be replaced or removed now
             check_name(name)
         if name.endswith(JOURNAL_SUFFIX):
             self._unfinished.changed(topic_of(name) or "")
-        if kind == messages.WRITE:
+        if kind == codec.WRITE:
             self._write(name, offset, data)
-        elif kind == messages.PART:
+        elif kind == codec.PART:
             self._add_part(name, offset, data)
-        elif kind == messages.BEGIN:
+        elif kind == codec.BEGIN:
             self._begin(name)
-        elif kind == messages.COMMIT:
+        elif kind == codec.COMMIT:
             self._commit(name)
         else:
             self._remove(name)
@@ -191,7 +193,7 @@ class Copy:
             self._remove(name)
         elif offset != self._end_of(name):
             raise BadStandbyMessage(f"a piece of {name} that begins at {offset} does not continue the file")
-        is_log = parse_log_file_name(name) is not None
+        is_log = is_log_name(name)
         if self._open is None:  # else the file that has just grown grows again, as with most messages
             path = self._directory / name
             self._has_new_names |= not path.exists()
@@ -216,7 +218,7 @@ class Copy:
 
     def _end_of(self, name: str) -> int:
         """Return the end of the records or entries of a file; preallocated space or a torn record may follow."""
-        known = self._logs.get(topic_of(name) or "", {}).get(name)
+        known = self.log_file(name)
         if known is not None:
             return known.end_offset
         path = self._directory / name
@@ -245,12 +247,12 @@ class Copy:
             )
         self._open = "", open_file(self._new_path(name), os.O_RDWR)
         write_at(self._open[1], offset, data)
-        if parse_log_file_name(name) is not None:
+        if is_log_name(name):
             self.arrival.feed(self._new_path(name).name, None, offset, bytes(data))
 
     def _new_path(self, name: str) -> Path:
         """Return the path of a new version; a start removes what is left of one."""
-        suffix = COMPACT_SUFFIX if parse_log_file_name(name) is not None else ".tmp"
+        suffix = COMPACT_SUFFIX if is_log_name(name) else ".tmp"
         return self._directory / f"{name}{suffix}"
 
     def _commit(self, name: str) -> None:
@@ -259,7 +261,7 @@ class Copy:
         path = self._new_path(name)
         self.departures.leaves(name, path)
         self._new.discard(name)
-        if parse_log_file_name(name) is not None:
+        if is_log_name(name):
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 self._note(name, 0, memoryview(file.read(FILE_HEADER_BYTES)), status.st_size)

@@ -19,7 +19,7 @@ from nsqd_py.broker.state_files import (
     read_checked,
     write_checked,
 )
-from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.files.log_file import sync_directory, topic_of_log
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
 from nsqd_py.errors import NsqdError
@@ -82,12 +82,9 @@ class BadFileName(NsqdError):
 
 def topic_of(name: str) -> str | None:
     """Return the topic to which a file of a data path belongs; None if it belongs to none."""
-    parsed = parse_log_file_name(name)
-    if parsed is not None:
-        return parsed[0]
     if name.endswith(JOURNAL_SUFFIX):
         return name.removesuffix(JOURNAL_SUFFIX).partition(":")[0]
-    return None
+    return topic_of_log(name)
 
 
 def is_durable_name(name: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,30 +34,25 @@ class Departing(NamedTuple):
     unfinished: dict[str, list[Range]]
 
 
+@dataclass(eq=False, repr=False)
 class Departures:
     """Sets files aside before they leave, and counts the messages that nothing has finished. Methods may raise OSError.
 
-    `logs` and `journals` have the names of the files of the copy by topic, as they change.
-
+    _logs, _journals  the names of the files of the copy by topic, as they change
     alone_count      messages that were set aside and counted, since the primary has them no more and did not finish them
     retained_before  name of the directory with what an old primary had not finished when it began to follow
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        since_utc: str,
-        logs: Mapping[str, Mapping[str, Any]],
-        journals: Mapping[str, set[str]],
-        unfinished: Unfinished,
-    ) -> None:
-        self.alone_count = 0
-        self.retained_before = ""
-        self._directory = directory
-        self._logs = logs
-        self._journals = journals
-        self._unfinished = unfinished
-        self._set_aside = SetAside(directory, since_utc)
+    _directory: Path
+    since_utc: InitVar[str]
+    _logs: Mapping[str, Mapping[str, Any]]
+    _journals: Mapping[str, set[str]]
+    _unfinished: Unfinished
+    alone_count: int = 0
+    retained_before: str = ""
+
+    def __post_init__(self, since_utc: str) -> None:
+        self._set_aside = SetAside(self._directory, since_utc)
         self._departing: list[Departing] = []  # since the last complete round
         # Earlier ones that were not finished by then, with the time of that round.
         self._unsure: deque[tuple[float, Departing]] = deque()
@@ -94,20 +90,18 @@ class Departures:
             earlier = self._counted_from.get(path.name, limit)
             self._counted_from[path.name] = min(limit, earlier)
         self.alone_count += sum(counts.values())
-        kept = [*paths, *self._state_paths()]
-        self._set_aside.keep(self._set_aside.alone, kept)
+        self._set_aside.keep(self._set_aside.alone, [*paths, *self._state_paths()])
 
     def keep_unfinished(self) -> None:
         """Set aside, once, what this nsqd had not finished as a primary. Call this before anything of that changes."""
         if self._has_saved_unfinished:
             return
         self._has_saved_unfinished = True
-        paths: list[Path] = []
+        paths = []
         for topic, files in self._logs.items():
             paths += [self._directory / name for name in files if self._unfinished.in_file(topic, name)]
         if paths:
-            kept = [*paths, *self._state_paths()]
-            self._set_aside.keep(self._set_aside.removed, kept)
+            self._set_aside.keep(self._set_aside.removed, [*paths, *self._state_paths()])
             self.retained_before = self._set_aside.removed.name
 
     def _state_paths(self) -> list[Path]:
@@ -162,7 +156,7 @@ class Departures:
         before = self.alone_count
         new = self._departing
         self._departing = []
-        old: list[Departing] = []
+        old = []
         while self._unsure and self._unsure[0][0] <= now_s - _SURE_AFTER_S:
             old.append(self._unsure.popleft()[1])
         for each in new:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
+from nsqd_py.diskqueue.files.log_file import is_log_name, sync_directory
 from nsqd_py.runtime.private_files import make_directory, read_bytes, write_bytes
 
 ALONE_PREFIX = "standby-alone-"
@@ -63,7 +63,7 @@ class SetAside:
         for path in paths:
             retained = target / path.name
             with suppress(FileExistsError, FileNotFoundError):  # it was set aside before; it is gone
-                if parse_log_file_name(path.name) is not None:
+                if is_log_name(path.name):
                     os.link(path, retained)
                 elif not retained.exists():
                     write_bytes(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from nsqd_py.diskqueue.files.log_file import sync_directory
-from nsqd_py.runtime.private_files import open_file
+from nsqd_py.runtime.private_files import opened
 
 _REWRITTEN_BYTES = 1024 * 1024
 
@@ -18,16 +19,10 @@ def sync_paths(paths: Iterable[Path], directory: Path | None, to_rewrite: Contai
     Files in `to_rewrite` are written again first: after a sync that failed, the kernel takes their pages for written.
     """
     for path in paths:
-        try:
-            descriptor = open_file(path, os.O_RDWR)
-        except FileNotFoundError:
-            continue  # it was removed in the meantime
-        try:
+        with suppress(FileNotFoundError), opened(path, os.O_RDWR) as descriptor:  # it may be removed by now
             if path.name in to_rewrite:
                 _rewrite(descriptor)
             os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
     if directory is not None:
         sync_directory(directory)
 

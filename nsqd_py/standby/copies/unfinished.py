@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.files.file_bytes import FileBytes
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journals.journal import journal_name, read_journal
-from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, minus, union
 from nsqd_py.diskqueue.records import (
     FILE_HEADER_BYTES,
     Damaged,
@@ -20,19 +22,19 @@ from nsqd_py.diskqueue.records import (
     next_record,
 )
 from nsqd_py.diskqueue.recovery import recover_file
-from nsqd_py.runtime.private_files import open_file, read_bytes
+from nsqd_py.runtime.private_files import opened, read_bytes
 
 
+@dataclass(eq=False, repr=False)
 class Unfinished:
-    """Compares log files with cursors; `logs` and `journals` have the names of the files by topic, as they change."""
+    """Compares log files with cursors; `_logs` and `_journals` have the names of the files by topic, as they change."""
 
-    def __init__(
-        self, directory: Path, logs: Mapping[str, Mapping[str, Any]], journals: Mapping[str, set[str]]
-    ) -> None:
-        self._directory = directory
-        self._logs = logs
-        self._journals = journals
-        self._finished: dict[str, dict[str, SeqRanges]] = {}  # by topic and name of the journal
+    _directory: Path
+    _logs: Mapping[str, Mapping[str, Any]]
+    _journals: Mapping[str, set[str]]
+    _finished: dict[str, dict[str, SeqRanges]] = field(
+        default_factory=dict
+    )  # by topic and name of the journal
 
     def changed(self, topic: str | None = None) -> None:
         """Read the journals of a topic again, or those of all."""
@@ -49,7 +51,7 @@ class Unfinished:
         low, high = self.bounds(topic, name)
         if low >= high and name not in self._logs.get(topic, {}):
             return {"": [(0, 1)]}
-        found: dict[str, list[Range]] = {}
+        found = {}
         for channel, finished in self._channels(topic).items():
             ranges = list(finished.gaps(low, high))
             if ranges:
@@ -87,14 +89,14 @@ class Unfinished:
 
         unfinished  the messages that were not finished when the file left, by the name of the journal of their channel
         """
-        found: list[Range] = []
+        found = []
         channels = self._channels(topic)
         for channel, ranges in unfinished.items():
             finished = channels.get(channel)
             if finished is None:
                 found += ranges
             else:
-                found += self._in_no_file(file, without(ranges, finished), topic)
+                found += self._in_no_file(file, finished.gaps_in(ranges), topic)
         return union(found)
 
     def _in_no_file(self, file: Path, ranges: list[Range], topic: str) -> list[Range]:
@@ -128,19 +130,6 @@ def finished_in(path: Path) -> SeqRanges | None:
     return None if saved.is_deleted else saved.finished
 
 
-def without(ranges: list[Range], finished: SeqRanges) -> list[Range]:
-    """Return what of these messages is not finished."""
-    return [gap for low, high in ranges for gap in finished.gaps(low, high)]
-
-
-def minus(ranges: list[Range], others: Iterable[Range]) -> list[Range]:
-    """Return the messages of `ranges` that are not in `others`."""
-    found = SeqRanges(0)
-    for low, high in common(ranges, others):
-        found.add_missing(low, high)
-    return without(ranges, found)
-
-
 def ranges_in(path: Path) -> list[Range] | None:
     """Return the messages of a log file; None if it cannot be read."""
     try:
@@ -148,10 +137,7 @@ def ranges_in(path: Path) -> list[Range] | None:
     except (Damaged, FileNotFoundError):
         return None
     try:
-        present = SeqRanges(0)
-        for low, high in recover_file(file, is_last=True).gaps:
-            present.add_missing(low, high)
-        return list(present.gaps(file.first_seq, file.end_seq))
+        return recover_file(file, is_last=True).readable
     finally:
         file.close()
 
@@ -161,7 +147,7 @@ def same_messages(path: Path, other: Path) -> list[Range]:
 
     After a log has lost its end, other messages get the numbers of those that were there.
     """
-    found: list[Range] = []
+    found = []
     left = _records_in(path)
     right = _records_in(other)
     mine = next(left, None)
@@ -188,11 +174,7 @@ class _Identified(NamedTuple):
 
 def _records_in(path: Path) -> Iterator[_Identified]:
     """Yield the readable records of a log file; none if it cannot be read."""
-    try:
-        descriptor = open_file(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
+    with suppress(FileNotFoundError, Damaged), opened(path, os.O_RDONLY) as descriptor:
         data = FileBytes(descriptor, os.fstat(descriptor).st_size)
         salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
         offset = next_record(data, FILE_HEADER_BYTES, salt)
@@ -200,10 +182,6 @@ def _records_in(path: Path) -> Iterator[_Identified]:
             header = decode_header(data, offset)
             yield _Identified(header.first_seq, header.end_seq, header.base_id - header.first_seq)
             offset = next_record(data, offset + header.record_bytes, salt)
-    except Damaged:
-        return
-    finally:
-        os.close(descriptor)
 
 
 def count_in(path: Path, limit: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ _MOST_LINES = 10
 _RETRY_S = 30.0
 
 
+@dataclass(eq=False, repr=False)
 class Upkeep:
     """The upkeep of one copy, and the files of the copy for the scrub.
 
@@ -39,22 +41,15 @@ class Upkeep:
     _copy_again  ends the connection, so that the next offer says what must be sent again
     """
 
-    def __init__(
-        self,
-        options: NsqdOptions,
-        directory: Path,
-        threadpool: Any,
-        log: Log,
-        copy: Copy,
-        copy_again: Callable[[], None],
-    ) -> None:
+    _options: NsqdOptions
+    _directory: Path
+    _threadpool: Any
+    _log: Log
+    _copy: Copy
+    _copy_again: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self.damage = CopyDamage()
-        self._options = options
-        self._directory = directory
-        self._threadpool = threadpool
-        self._log = log
-        self._copy = copy
-        self._copy_again = copy_again
         self._reported: dict[str, str] = {}
         self._wake = Event()
         self._greenlets: list[Any] = []
@@ -81,10 +76,9 @@ class Upkeep:
 
     def check(self, files: list[KnownFile]) -> bool:
         """Return True if another program has changed some of these files, which must be copied again."""
-        found: dict[str, str] = {}
-        in_thread(self._threadpool, lambda: found.update(changed_files(self._directory, files)))
+        found = in_thread(self._threadpool, changed_files, self._directory, files)
         # In the meantime, the primary may have removed or replaced some.
-        still_known: list[KnownFile] = []
+        still_known = []
         if found:
             still_known = [file for file in self._copy.known_files() if file.name in found]
         changed = changed_files(self._directory, still_known)
@@ -163,12 +157,10 @@ class Upkeep:
         while suspects:
             name, _ = suspects.popitem()
             file = self.file(name)
-            found: list[Range] = []
+            found = []
             if file is not None:
                 with suppress(OSError):
-                    in_thread(
-                        self._threadpool, lambda file=file, found=found: found.extend(damage_in(*file[:3]))
-                    )
+                    found = in_thread(self._threadpool, damage_in, *file[:3])
             if found and self.file(name) is not None:
                 self.damage.note(name, found)
 

@@ -1,8 +1,7 @@
 """Fetches what another nsqd of the group has of a log, to repair this nsqd's files: see `fetch_server`.
 
-It does not matter which of the two is the primary. The other side only reads bytes: this side checks each record
-(`whole_records`) before it writes anything, and compares the epochs (`is_same_history`), since two histories are never
-merged.
+It does not matter which of the two is the primary. The other side only reads bytes: this side checks each record before
+it writes anything, and compares the epochs (`is_same_history`), since two histories are never merged.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from nsqd_py.diskqueue.files.log_file import parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import topic_of_log
 from nsqd_py.diskqueue.journals.epochs import Epochs, decode_epochs
-from nsqd_py.diskqueue.records import Damaged, Incomplete, decode
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe, load_member_json
 from nsqd_py.server.options import NsqdOptions
@@ -170,16 +168,6 @@ class FetchLink:
             yield data
             offset += len(data)
 
-    def fetch_records(self, file: RemoteFile, offset: int, end: int) -> bytes:
-        """Return the bytes from `offset` to `end`, if they are nothing but whole records with right checksums.
-
-        Raises FetchFailed if they are not: the other side is damaged there too.
-        """
-        data = b"".join(self.pieces(file, offset, end))
-        if len(data) != end - offset or whole_records(data, file.salt) != len(data):
-            raise FetchFailed(f"{file.name} is damaged there too, from {offset} to {end}")
-        return data
-
     # ---- the connection
 
     def _request(self, kind: str, **fields: object) -> None:
@@ -203,17 +191,6 @@ def is_same_history(mine: Epochs, theirs: Epochs) -> bool:
     return bool(mine) and mine[-1:] == theirs[-1:]
 
 
-def whole_records(data: bytes, salt: int) -> int:
-    """Return the end of the whole records at the beginning of `data`."""
-    end = 0
-    try:
-        while end < len(data):
-            _, end = decode(data, end, salt)
-    except (Damaged, Incomplete):
-        pass
-    return end
-
-
 def _error_of(data: bytes) -> str:
     try:
         return str(load_member_json(data)["error"])[:500]
@@ -224,7 +201,6 @@ def _error_of(data: bytes) -> str:
 def _remote_file(topic: str, fields: Any) -> RemoteFile:
     """Decode a file in an answer. Raises BAD_CONTENT."""
     name, salt, size_bytes = fields
-    parsed = parse_log_file_name(name)
-    if parsed is None or parsed[0] != topic:
+    if topic_of_log(name) != topic:
         raise ValueError(f"{name!a:.50} is no file of {topic}")
     return RemoteFile(name, checked_number(salt), checked_number(size_bytes))

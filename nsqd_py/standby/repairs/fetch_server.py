@@ -24,12 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 import gevent
 
-from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import LogFile, topic_of_log
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
@@ -39,14 +38,12 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, describe, load_member_json
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.standby.messages import STREAM_FRAME
+from nsqd_py.standby.messages import stream_frame
 
 FORMAT = 1
 MOST_BYTES = 1024 * 1024
 _FILES_AT_ONCE = 1000
 _MOST_CLIENTS = 16
-
-_FRAME_HEAD = Struct(">ii")
 
 
 class NodeState(NamedTuple):
@@ -96,13 +93,11 @@ class FetchServer:
         self._running.pop(client, None)
 
     def _answer(self, client: Any, work: Callable[[], _Answer]) -> None:
-        found: list[_Answer] = []
         try:
-            in_thread(self._threadpool, lambda: found.append(work()))
+            answer = in_thread(self._threadpool, work)
         except (_NotHere, OSError, Damaged) as error:
-            found.append(_json_frame(error=str(error)))
+            answer = _json_frame(error=str(error))
         if self._running.pop(client, None) is not None and not client.closed:
-            answer = found[0]
             client.send(answer if isinstance(answer, bytes) else answer())
 
     def _work(self, document: bytes) -> Callable[[], _Answer]:
@@ -134,7 +129,7 @@ class FetchServer:
 
     def _log(self, topic: str, epochs: Epochs, after: str) -> bytes:
         names = sorted(
-            name for name in os.listdir(self._directory) if name > after and _topic_of(name) == topic
+            name for name in os.listdir(self._directory) if name > after and topic_of_log(name) == topic
         )
         files = self._versions(names[:_FILES_AT_ONCE])
         return _json_frame(epochs=epochs, files=files, is_last=len(names) <= _FILES_AT_ONCE)
@@ -142,7 +137,7 @@ class FetchServer:
     def _logs(self, after: str) -> _Answer:
         by_topic: dict[str, list[str]] = {}
         for name in sorted(os.listdir(self._directory)):
-            topic = _topic_of(name)
+            topic = topic_of_log(name)
             if topic is not None and topic > after:
                 by_topic.setdefault(topic, []).append(name)
         logs = []
@@ -201,12 +196,7 @@ class FetchServer:
             data = os.pread(descriptor, size, offset)
         finally:
             os.close(descriptor)
-        return _FRAME_HEAD.pack(len(data) + 4, STREAM_FRAME) + data
-
-
-def _topic_of(name: str) -> str | None:
-    parsed = parse_log_file_name(name)
-    return parsed[0] if parsed is not None else None
+        return stream_frame(data)
 
 
 def _topic(value: object) -> str:
@@ -217,8 +207,8 @@ def _topic(value: object) -> str:
 
 def _log_name(value: object) -> str:
     """Return the name of a log file, which leads nowhere else. Raises ValueError."""
-    parsed = parse_log_file_name(value) if isinstance(value, str) else None
-    if parsed is None or not is_valid_name(parsed[0].encode()):
+    topic = topic_of_log(value) if isinstance(value, str) else None
+    if topic is None or not is_valid_name(topic.encode()):
         raise ValueError(f"{value!a:.50} is no log file")
     return str(value)
 

@@ -30,8 +30,8 @@ import gevent
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.state_files import STANDBYS_FILE, read_checked, write_checked
-from nsqd_py.diskqueue.files.log_file import BACK_SUFFIX, LogFile, parse_log_file_name
-from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, ranges_of, union
+from nsqd_py.diskqueue.files.log_file import BACK_SUFFIX, LogFile, parse_log_file_name, topic_of_log
+from nsqd_py.diskqueue.journals.ranges import Range, common, count_of, minus, ranges_of
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.errors import NsqdError, StartError
@@ -67,14 +67,14 @@ def remembered_standbys(directory: Path) -> list[list[str]]:
     return read_checked(directory / STANDBYS_FILE, _decode_standbys) or []
 
 
+@dataclass(eq=False, repr=False)
 class StandbyMemory:
     """Remembers the standbys that follow this nsqd, for its next start."""
 
-    def __init__(self, directory: Path, threadpool: Any, log: Log) -> None:
-        self._directory = directory
-        self._threadpool = threadpool
-        self._log = log
-        self._lock = GreenletLock()
+    _directory: Path
+    _threadpool: Any
+    _log: Log
+    _lock: GreenletLock = field(default_factory=GreenletLock)
 
     def note(self, addresses: list[str]) -> None:
         """Remember a standby durably, as the newest, soon. A failure is logged."""
@@ -113,7 +113,7 @@ def needed_files(
     file begins. `is_end_open` is True if the other copy may go on where this one ends. Files that do not fit between
     those that are here are left out: their messages may be in files of another shape.
     """
-    mine = {file.path.name: file for file in log.files}
+    mine = {file.name: file for file in log.files}
     first_seqs = [file.first_seq for file in log.files]
     for file in theirs:
         parsed = parse_log_file_name(file.name)
@@ -152,7 +152,7 @@ def has_what_is_lost(broker: Broker, offer: Offer) -> bool:
         files = [
             RemoteFile(file, each.salt, each.end_offset)
             for file, each in offered.files.items()
-            if _is_of(file, name)
+            if topic_of_log(file) == name
         ]
         if any(needed_files(log, missing, sorted(files), is_end_open=is_end_open)):
             return True
@@ -204,22 +204,20 @@ class _NeededFile:
 # ---- getting it
 
 
+@dataclass(eq=False, repr=False)
 class GiveBack:
     """Asks the standbys for what a loaded broker lacks. Methods block this greenlet.
 
-    is_end_open  True if the end of a log may be missing
-    on_progress  called between two steps; what it raises ends the work
+    _on_progress  called between two steps; what it raises ends the work
+    is_end_open   True if the end of a log may be missing
     """
 
-    def __init__(
-        self, broker: Broker, directory: Path, on_progress: Callable[[], None], *, is_end_open: bool
-    ) -> None:
-        self._broker = broker
-        self._is_end_open = is_end_open
-        self._directory = directory
-        self._on_progress = on_progress
-        self._sources: list[_Source] = []
-        self._failed: list[_Source] = []
+    _broker: Broker
+    _directory: Path
+    _on_progress: Callable[[], None]
+    is_end_open: bool
+    _sources: list[_Source] = field(default_factory=list)
+    _failed: list[_Source] = field(default_factory=list)
 
     @property
     def answered(self) -> list[list[str]]:
@@ -228,7 +226,7 @@ class GiveBack:
 
     def is_due(self) -> bool:
         """True if something is missing, or if the end of a log may be."""
-        return self._is_end_open or self._broker.losses.has_missing
+        return self.is_end_open or self._broker.losses.has_missing
 
     def run(self, standbys: list[list[str]]) -> Returned:
         """Ask these standbys, and return what they gave."""
@@ -293,7 +291,7 @@ class GiveBack:
                 if other is None or not is_same_history(topic.log.epochs, other.epochs):
                     continue
                 for file, own, limit in needed_files(
-                    topic.log, missing, other.files, is_end_open=self._is_end_open
+                    topic.log, missing, other.files, is_end_open=self.is_end_open
                 ):
                     found.setdefault(file.name, _NeededFile(own, limit)).sources.append((source, file))
         return found
@@ -301,7 +299,7 @@ class GiveBack:
     def _get_file(self, name: str, needed: _NeededFile, returned: Returned) -> None:
         """Build one file, and add it to `returned` if it has something that is missing here."""
         path = self._directory / f"{name}{BACK_SUFFIX}"
-        before: list[Range] = []
+        before = []
         try:
             if needed.own is not None:
                 copy_file(needed.own.path, path)
@@ -368,20 +366,13 @@ class GiveBack:
             unsure = self._broker.losses.unsure(topic.name)
             if not unsure:
                 continue
-            back = [
-                numbers_in(file.name, self._directory) for file in returned.files if file.topic == topic.name
-            ]
-            got = SeqRanges()
-            for low, high in union([each for ranges in back for each in ranges]):
-                got.add_missing(low, high)
-            left = [gap for low, high in unsure for gap in got.gaps(low, high)]
+            back = []
+            for file in returned.files:
+                if file.topic == topic.name:
+                    back += numbers_in(file.name, self._directory)
+            left = minus(unsure, back)
             for channel in topic.channels.values():
                 channel.accept_lost(left)
-
-
-def _is_of(name: str, topic: str) -> bool:
-    parsed = parse_log_file_name(name)
-    return parsed is not None and parsed[0] == topic
 
 
 @contextmanager

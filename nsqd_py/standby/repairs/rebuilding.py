@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Iterable
@@ -20,8 +19,9 @@ from nsqd_py.diskqueue.files.log_file import (
     log_file_name,
     parse_log_file_name,
     sync_directory,
+    write_whole,
 )
-from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.diskqueue.recovery import LogEnd, RecoveredFile, recover_file
 from nsqd_py.feed.pieces import CHECKED_BYTES
@@ -113,10 +113,7 @@ class RebuiltFile:
     @property
     def readable(self) -> list[Range]:
         """The messages in it that can be read."""
-        present = SeqRanges(0)
-        for low, high in self._recovered.gaps:
-            present.add_missing(low, high)
-        return list(present.gaps(self._file.first_seq, self._file.end_seq))
+        return self._recovered.readable
 
     def damaged(self, end_offset: int) -> list[Range]:
         """Return the bytes that are damaged, and those from its end up to `end_offset`."""
@@ -147,8 +144,7 @@ class RebuiltFile:
     def write(self, offset: int, pieces: Iterable[bytes]) -> None:
         """Write bytes of another copy."""
         for data in pieces:
-            if os.pwrite(self._file.fileno(), data, offset) != len(data):
-                raise OSError(errno.ENOSPC, f"short write to {self._file.path.name}")
+            write_whole(self._file.fileno(), data, offset, self._file.path)
             offset += len(data)
 
     def as_returned(self, name: str) -> ReturnedFile:

@@ -11,11 +11,12 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from nsqd_py.diskqueue.checking import next_valid, record_end, valid_end
-from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
+from nsqd_py.diskqueue.files.log_file import LogFile, topic_of_log, write_whole
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
@@ -28,18 +29,17 @@ from nsqd_py.standby.repairs.fetch import FetchFailed, FetchLink, RemoteFile, is
 _MOST_BYTES = 1024 * 1024
 
 
+@dataclass(eq=False, repr=False)
 class StandbyCopy:
     """The copy of a primary's standby, which can be asked at `address`: a `Copy` of `broker.mending`."""
 
+    _options: NsqdOptions
+    _threadpool: Any
+    _address: str
     name = "a standby"
 
-    def __init__(self, options: NsqdOptions, threadpool: Any, address: str) -> None:
-        self._options = options
-        self._threadpool = threadpool
-        self._address = address
-
     def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
-        target = RepairedFile(self._threadpool, path, file.path.name, file.salt)
+        target = RepairedFile(self._threadpool, path, file.name, file.salt)
         return repair_ranges(self._options, self._address, log.epochs, target, ranges)
 
 
@@ -52,7 +52,7 @@ def repair_ranges(
 
     Blocks this greenlet. Raises OSError and NsqdError if that nsqd cannot be asked, or if the file cannot be written.
     """
-    topic, _ = parse_log_file_name(target.name) or ("", 0)
+    topic = topic_of_log(target.name) or ""
     with FetchLink(options, address) as link:
         remote_log = link.list_log(topic)
         same = [each for each in remote_log.files if each.name == target.name and each.salt == target.salt]
@@ -120,6 +120,7 @@ def repair_range(copy: OtherCopy, start: int, end: int, write: Write) -> Iterato
         start = after
 
 
+@dataclass(eq=False, repr=False)
 class RepairedFile:
     """A log file that is repaired at the damaged offsets, in threads.
 
@@ -127,15 +128,12 @@ class RepairedFile:
     salt  in its header
     """
 
-    def __init__(
-        self, threadpool: Any, path: Path, name: str, salt: int, *, may_lack_header: bool = False
-    ) -> None:
-        self.name = name
-        self.salt = salt
-        self._threadpool = threadpool
-        self._path = path
-        self._may_lack_header = may_lack_header
-        self._descriptor = -1
+    _threadpool: Any
+    _path: Path
+    name: str
+    salt: int
+    may_lack_header: bool = False
+    _descriptor: int = -1
 
     @contextmanager
     def opened(self) -> Iterator[Write]:
@@ -153,11 +151,10 @@ class RepairedFile:
             # A whole header is never written over: the file may have been replaced by another version.
             is_this = FileHeader.decode(os.pread(self._descriptor, FILE_HEADER_BYTES, 0)).salt == self.salt
         except Damaged:
-            is_this = self._may_lack_header
+            is_this = self.may_lack_header
         if not is_this:
             os.close(self._descriptor)
             raise OSError(errno.ESTALE, "the file was replaced by another one", str(self._path))
 
     def _write(self, offset: int, data: bytes) -> None:
-        if os.pwrite(self._descriptor, data, offset) != len(data):
-            raise OSError(errno.ENOSPC, f"short write to {self._path.name}")
+        write_whole(self._descriptor, data, offset, self._path)

@@ -10,7 +10,8 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, forget_clean_stop, read_metadata
+from nsqd_py.broker.metadata import BadMetadata, read_metadata
+from nsqd_py.broker.state_files import METADATA_FILE, forget_clean_stop
 from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name, replace_file
 from nsqd_py.diskqueue.journals.journal import SavedPosition, encode_position, journal_name

@@ -12,7 +12,6 @@ import gevent
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
-from nsqd_py.feed.pieces import Piece
 from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.store.files import StoredFiles
@@ -28,9 +27,7 @@ from nsqd_py.store.uploading.writing import RoundWriter, is_far_behind
 _COLLECTION_S = 60.0
 # How long a store that is not written may be another nsqd's before this one finds it: 86,400 requests a month.
 _LOOK_S = 30.0
-# How often a round waits for a journal that is being written, and for how long.
-_MOST_WAITS = 20
-_JOURNAL_S = 0.01
+_MOST_WAITS = 20  # of a round for a journal that is being written
 
 
 class StoreStream:
@@ -273,7 +270,7 @@ class StoreStream:
     def _frames_of_base(self, feed: Feed) -> Iterator[bytes]:
         yield from self._uploads.frames_of_base()
         yield from self._frames.of(feed.list_files())
-        yield from self._frames.of(self._pieces_of_round(feed))
+        yield from self._frames.of(feed.whole_round(_MOST_WAITS))
 
     # ---- rounds
 
@@ -294,16 +291,7 @@ class StoreStream:
 
     def _frames_of_round(self, feed: Feed, changes: FileChanges) -> Iterator[bytes]:
         yield from changes.frames()
-        yield from self._frames.of(self._pieces_of_round(feed))
-
-    def _pieces_of_round(self, feed: Feed) -> Iterator[Piece]:
-        """Yield a round, with the journals that it lacks: without these, its logs may lack what a channel has finished."""
-        yield from feed.round()
-        for _ in range(_MOST_WAITS):
-            if not feed.lacks_journals:
-                return
-            gevent.sleep(_JOURNAL_S)
-            yield from feed.round()
+        yield from self._frames.of(feed.whole_round(_MOST_WAITS))
 
     def _end_round(self, following: FollowedFeed, covers: int) -> None:
         """Count the round as stored, and answer the publishers that waited for it."""

@@ -10,6 +10,7 @@ import gevent
 import pytest
 
 from nsqd_py.api import log_handlers
+from nsqd_py.broker.shutdown import close as close_broker
 from tests.unit.fakes import SECOND, FakePublisher, World, sized, start_broker
 
 
@@ -35,4 +36,4 @@ def test_the_threads_that_resolve_names_do_not_wait_for_the_disk(
     message_id = peeked.partition(b'"id":"')[2][:16].decode()
     log_handlers.finish_message(request(seq="0", id=message_id))
     assert topic.channels["c"].depth == 0
-    broker.close()
+    close_broker(broker)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.broker.services import Addition, Replication
+from nsqd_py.broker.additions import Addition, Replication
+from nsqd_py.broker.shutdown import close as close_broker
 from nsqd_py.broker.upkeep.mending import Filled, Repairs
 from tests.support.broker_life import Life
 
@@ -77,13 +78,13 @@ class Role(Replication):
 def test_a_broker_shows_its_role_and_all_additions(tmp_path: Path) -> None:
     life = Life(tmp_path, lambda *_: None)
     broker = life.broker
-    assert broker.notice() is None
-    assert broker.statistics_of_parts() == {}
+    assert broker.additions.notice() is None
+    assert broker.additions.statistics() == {}
     additions = [Shown("store", "the store is away"), Shown("other", None)]
     for addition in additions:
-        broker.add(addition)
-    broker.take_role(Role())
-    assert broker.notice() == "a standby; the store is away"
-    assert broker.statistics_of_parts() == {"store": 1, "other": 1}
-    broker.close()
+        broker.additions.add(addition)
+    broker.additions.take_role(Role())
+    assert broker.additions.notice() == "a standby; the store is away"
+    assert broker.additions.statistics() == {"store": 1, "other": 1}
+    close_broker(broker)
     assert all(addition.is_closed for addition in additions)

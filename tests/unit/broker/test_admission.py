@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from nsqd_py.broker.admission import CreationRate
+from nsqd_py.broker.creation_rate import CreationRate
 from nsqd_py.diskqueue.journals.journal import Journal
 from nsqd_py.errors import TooManyNewTopics
 from tests.unit.fakes import SECOND, FakeClock, World, start_broker

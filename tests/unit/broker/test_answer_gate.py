@@ -116,7 +116,7 @@ class Bench:
         )
         self.life.create()
         self.replication = Standbys(self.life.broker, path / "primary", FakeThreadPool())
-        self.life.broker.take_role(self.replication)
+        self.life.broker.additions.take_role(self.replication)
         self.link = StandbyLink(self.replication, path / "standby", []).connect()
         while not self.link.last_round:
             self.life.settle()

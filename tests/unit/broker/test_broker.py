@@ -5,6 +5,7 @@ from __future__ import annotations
 import tarfile
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import gevent
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.upkeep.mending import LogFiles
+from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.upkeep.mending import LogFiles, Repairs
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epochs
 from tests.support.broker_life import TOPIC, Life
@@ -89,7 +91,7 @@ def test_a_log_file_that_is_being_written_back_is_waited_for(
     ended = (
         gevent.spawn(life.broker.delete_topic, TOPIC)
         if ending == "delete"
-        else gevent.spawn(life.broker.close)
+        else gevent.spawn(close_broker, life.broker)
     )
     gevent.sleep(0)
     assert not life.topic.is_closed
@@ -104,7 +106,7 @@ def test_a_file_that_is_written_again_does_not_replace_that_of_a_topic_made_agai
     """It put what was acknowledged since aside, as damaged."""
     life = WritingLife(directory, monkeypatch, "salvage")
     broker = life.broker
-    mending = LogFiles(broker.services, broker.topics, broker.removed_files)
+    mending = LogFiles(broker.services, broker.topics, broker.removed_files, Repairs(list))
     life.path.rename(directory / "moved")
     life.path.write_bytes(b"of another program")
     life.begin()
@@ -175,7 +177,7 @@ def keep_epochs(broker: Broker) -> None:
 def test_without_standbys_there_is_no_file(directory: Path) -> None:
     broker = start_broker(World(), directory)
     broker.get_topic("t")
-    broker.close()
+    close_broker(broker)
     assert not (directory / EPOCHS_FILE).exists()
 
 
@@ -186,13 +188,13 @@ def test_a_log_keeps_its_epoch_over_a_restart_and_a_damaged_file_is_ignored(dire
     broker.get_topic("after")
     before = epochs_of(broker)
     assert [epoch.first_seq for epoch in before["after"]] == [0]
-    broker.close()
+    close_broker(broker)
     content = (directory / EPOCHS_FILE).read_bytes()
     again = start_later(directory)
     assert epochs_of(again) == before
     again.delete_topic("after")
     assert again.get_topic("after") and epochs_of(again)["after"] > before["after"]
-    again.close()
+    close_broker(again)
     (directory / EPOCHS_FILE).write_bytes(content[:-1] + b" ")
     assert epochs_of(start_later(directory))["before"] > before["before"]
 
@@ -211,7 +213,7 @@ def test_a_directory_of_an_earlier_version(directory: Path) -> None:
     received = world.consumer(broker.topics["orders"].channels["fast"], rdy=100).take()
     assert {message.body for message in received} >= {b"order %d" % number for number in range(10)}
     assert {message.attempts for message in received} == {1, 2}
-    broker.close()
+    close_broker(broker)
     assert epochs_of(start_later(directory)) == given
 
 
@@ -263,9 +265,9 @@ def test_a_start_opens_the_files_of_a_topic_once_and_a_stop_changes_none(
 ) -> None:
     def act(directory: Path, count: int) -> Counter[str]:
         broker = make(directory, count)
-        close_descriptors(directory) if is_killed else broker.close()
+        close_descriptors(directory) if is_killed else close_broker(broker)
         if stops:
-            return counted(directory, start_broker(World(), directory).close)
+            return counted(directory, partial(close_broker, start_broker(World(), directory)))
         calls = counted(directory, lambda: start_broker(World(), directory))
         close_descriptors(directory)
         return calls
@@ -282,7 +284,7 @@ def test_a_start_opens_the_files_of_a_topic_once_and_a_stop_changes_none(
 
 def test_a_stop_writes_and_syncs_what_changed(tmp_path: Path) -> None:
     def act(directory: Path, count: int) -> Counter[str]:
-        return counted(directory, make(directory, count).close)
+        return counted(directory, partial(close_broker, make(directory, count)))
 
     calls = each_topic(tmp_path, act)
     assert (calls.get("rename", 0), calls["fsync"] + calls["fdatasync"]) == (0, 2)  # the journal and the log
@@ -303,5 +305,5 @@ def test_a_stop_syncs_many_topics_at_once(tmp_path: Path) -> None:
     threads = Threads()
     broker = make(tmp_path / "data", 100)
     broker.services.threadpool = threads
-    broker.close()
+    close_broker(broker)
     assert threads.most > 4

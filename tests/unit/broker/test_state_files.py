@@ -13,9 +13,10 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.broker import state_files
+from nsqd_py.broker import clock_file, flipped_bits, metadata, state_files
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, read_metadata
+from nsqd_py.broker.metadata import BadMetadata, read_metadata
+from nsqd_py.broker.state_files import METADATA_FILE
 from nsqd_py.clock import SteadyClock
 from nsqd_py.diskqueue.files.log_file import replace_file
 from nsqd_py.diskqueue.journals.journal import Journal
@@ -51,13 +52,13 @@ def test_each_flipped_bit_of_a_small_file_is_corrected_at_the_start(directory: P
     for changed in flips(content):
         path.write_bytes(changed)
         assert state_files.damaged_files(directory) == ["nsqd.stop"]
-        assert state_files.mend_files(directory) == [
+        assert flipped_bits.mend_files(directory) == [
             "nsqd.stop was damaged: one bit had flipped, which its checksum has corrected"
         ]
         assert path.read_bytes() == content
-    assert state_files.mend_files(directory) == []
+    assert flipped_bits.mend_files(directory) == []
     path.write_bytes(content[:-5] + bytes(5))
-    assert state_files.mend_files(directory) == [
+    assert flipped_bits.mend_files(directory) == [
         "nsqd.stop is damaged: its checksum is wrong; nsqd starts without it"
     ]
 
@@ -71,7 +72,7 @@ def test_each_flipped_bit_of_the_metadata_is_corrected_or_of_no_effect(
     assert topics
     for changed in flips(content):
         path.write_bytes(changed)
-        assert state_files.mend_files(directory)
+        assert flipped_bits.mend_files(directory)
         assert path.read_bytes() == content
         assert read_metadata(path) == topics
 
@@ -145,7 +146,7 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
         if was_recreated:  # then this file also removes the journal of the first deletion
             broker.delete_channel(topic, "ch")
             broker.get_channel(topic, "ch")
-        patch.setattr(state_files, "WorkSlices", lambda _: Mock(sleep_if_due=pause))
+        patch.setattr(metadata, "WorkSlices", lambda _: Mock(sleep_if_due=pause))
         broker.metadata.persist()
     assert [entry.channels for entry in read_metadata(path)] == [{"ch": False}, {}]
     assert journal.exists()
@@ -251,7 +252,7 @@ def test_the_last_time_is_written_after_the_one_that_a_thread_still_writes(tmp_p
     world = World()
     wall_clock, clock = FakeClock(), SteadyClock()
     world.directory, world.wall_clock, world.threadpool = tmp_path, wall_clock, GatedPool()
-    keeper = state_files.ClockKeeper(world, clock)
+    keeper = clock_file.ClockKeeper(world, clock)
     keeper.start()
     wall_clock.now_ns += 3600 * SECOND  # the clock was set
     world.alarms.ring_due(clock() + 10 * SECOND)
@@ -262,5 +263,5 @@ def test_the_last_time_is_written_after_the_one_that_a_thread_still_writes(tmp_p
     world.threadpool.gate.set()
     closing.get(timeout=40)
     gevent.sleep(0)
-    written = state_files.read_clock_file(tmp_path)
+    written = clock_file.read_clock_file(tmp_path)
     assert written.steady_ns >= before

@@ -14,9 +14,9 @@ import gevent
 import gevent.event
 import pytest
 
-from nsqd_py.broker.disk_io import SlowWriter
+from nsqd_py.broker.slow_disk import SlowWriter
 from nsqd_py.broker.sync import GroupSync
-from nsqd_py.broker.upkeep.disk_limits import RemovedFiles
+from nsqd_py.broker.upkeep.removed_files import RemovedFiles
 from nsqd_py.diskqueue import syncing
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import UnsyncedFiles, file_system_of
@@ -384,7 +384,7 @@ def test_a_bug_with_one_topic_does_not_stop_the_others(
     many.put(*many.topics)
     with monkeypatch.context() as patch:
         patch.setattr(
-            many.bench.sync, "_note", lambda *given: 1 // 0 if given[0] is many.topics[0] else note(*given)
+            many.bench.sync, "_note", lambda sync: 1 // 0 if sync.topic is many.topics[0] else note(sync)
         )
         many.bench.pass_time(2 * SECOND)
     assert many.synced == [None, None]

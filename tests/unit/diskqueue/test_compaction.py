@@ -14,7 +14,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.broker.upkeep.housekeeping import living
+from nsqd_py.broker.upkeep.needed import living
 from nsqd_py.diskqueue.compaction import Compaction, alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.diskqueue.files.log_file import COMPACT_SUFFIX, Segment
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES

@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.journals.ranges import ByteRanges, SeqRanges
+from nsqd_py.diskqueue.journals.ranges import ByteRanges, SeqRanges, minus
 
 UNIVERSE = 60
 
@@ -29,9 +29,8 @@ def test_against_a_plain_set(floor: int, pieces: list[tuple[int, int]], bounds: 
     ranges = SeqRanges(floor)
     plain = set(range(floor))
     for low, length in pieces:
-        new = set(range(low, low + length)) - plain
-        assert ranges.add_missing(low, low + length) == len(new)
-        plain |= new
+        ranges.add_missing(low, low + length)
+        plain |= set(range(low, low + length))
 
     first_missing = next(n for n in range(1000) if n not in plain)
     above = {n for n in plain if n > first_missing}
@@ -76,3 +75,18 @@ def test_bytes_of_a_file_against_a_plain_set(steps: list[tuple[bool, int, int]])
             plain -= these
         assert [number for low, high in ranges for number in range(low, high)] == sorted(plain)
     assert bool(ranges) is bool(plain)
+
+
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, UNIVERSE), st.integers(1, 8)), max_size=10),
+    others=st.lists(st.tuples(st.integers(0, UNIVERSE), st.integers(1, 8)), max_size=10),
+)
+def test_minus_against_plain_sets(ranges: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    given_ranges = [(low, low + length) for low, length in ranges]
+    taken = [(low, low + length) for low, length in others]
+    plain = {n for low, high in taken for n in range(low, high)}
+    found = minus(given_ranges, taken)
+    assert {n for low, high in found for n in range(low, high)} == {
+        n for low, high in given_ranges for n in range(low, high) if n not in plain
+    }
+    assert minus(given_ranges, []) == given_ranges

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from nsqd_py.broker.shutdown import close as close_broker
 from nsqd_py.settings.kinds import ByTopic
 from tests.property.real import broken_reads
 from tests.unit.fakes import SECOND, World
@@ -28,7 +29,7 @@ class ExpiryBench(Bench):
         return *self.statistics(), self.channel.distributor.expired_count
 
     def restart(self) -> None:
-        self.broker.close()
+        close_broker(self.broker)
         now_ns = self.world.clock()
         self.world = World()
         self.world.clock.now_ns = now_ns

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.shutdown import close as close_broker
 from tests.unit.fakes import SECOND, FakeConsumer, publish, refuse, start_broker
 from tests.unit.topic_bench import Bench, drain
 
@@ -97,7 +98,7 @@ def test_closing_with_consumers_of_ephemeral_topics_saves_the_others(broker: Bro
         channel = broker.get_channel(topic, "ch#ephemeral")
         consumer = FakeConsumer(bench.world).subscribe(channel)
         consumer.close = lambda reason, c=consumer, ch=channel, t=topic: broker.client_left(t, ch, c)  # type: ignore
-    broker.close()
+    close_broker(broker)
     assert topics[1].is_closed
 
 

@@ -12,12 +12,13 @@ from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.journals.journal import CHANGE, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.records import FileHeader, encode_record
+from nsqd_py.feed.codec import BEGIN, COMMIT, PART, REMOVE, WRITE, FileMessage
 from nsqd_py.feed.pieces import TopicListing
 from nsqd_py.server.options import read_options
 from nsqd_py.standby.copies.copy import Copy
 from nsqd_py.standby.copies.data_path import BadFileName
 from nsqd_py.standby.follower import Follower
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadStandbyMessage, FileMessage
+from nsqd_py.standby.messages import BadStandbyMessage
 from tests.unit.fakes import FakeThreadPool, make_batch
 
 CREATED = (Epoch(100, 0),)

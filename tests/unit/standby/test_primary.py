@@ -11,10 +11,11 @@ from unittest.mock import Mock
 import pytest
 from gevent.event import Event
 
-from nsqd_py.broker.disk_io import JournalWriter
+from nsqd_py.broker.journal_writer import JournalWriter
 from nsqd_py.errors import Invalid
+from nsqd_py.feed.codec import FileMessage
 from nsqd_py.settings.kinds import ByTopic
-from nsqd_py.standby.messages import ROUND, FileMessage, GroupMember, Round, decode
+from nsqd_py.standby.messages import ROUND, GroupMember, Round, decode
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.stream import StandbyStream
 from tests.support.broker_life import CHANNELS, TOPIC, Life
@@ -33,7 +34,7 @@ def begin(tmp_path: Path, *copies: str, election: Any = None, **options: Any) ->
     life.broker.get_topic(f"{TOPIC}.dead").is_started = True
     life.create()
     replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool(), election=election)
-    life.broker.take_role(replication)
+    life.broker.additions.take_role(replication)
     return life, replication
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nsqd_py.broker.shutdown import close as close_broker
 from nsqd_py.errors import Invalid
 from nsqd_py.net.transport import CLOSED, CLOSING, OPEN, PAUSED
 from nsqd_py.tcp.connection import ClientConnection
@@ -41,7 +42,7 @@ def dialogue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dialogu
     yield Dialogue(connection, client)
     connection.close("the end of the test")
     client.close()
-    nsqd.broker.close()
+    close_broker(nsqd.broker)
 
 
 def do_nothing() -> None:

@@ -1,8 +1,7 @@
-"""Refusing messages: while nsqd drains, and from clients that create many topics.
+"""The drain: nsqd refuses new messages, delivers those that it has, and ends.
 
-A draining nsqd refuses new messages, delivers those that it has, and ends. Publishers get errors and go to other nsqds.
-It unregisters from its nsqlookupds, so that no new consumers come. Connected consumers stay until all queued, deferred
-and in-flight messages are finished, or the time limit is reached.
+Publishers get errors and go to other nsqds. nsqd unregisters from its nsqlookupds, so that no new consumers come. Connected
+consumers stay until all queued, deferred and in-flight messages are finished, or the time limit is reached.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.broker.services import BrokerServices, Lookups, Topic
-from nsqd_py.errors import TooManyNewTopics
-from nsqd_py.net.addresses import host_of
 from nsqd_py.settings.durations import SECOND_NS
 
 POLL_S = 0.1
@@ -24,12 +21,6 @@ _POLLS_PER_STATUS = 10
 NEW_TOPICS_S = 5.0
 # The exit status after a drain that left messages; 1 and 2 mean that the start failed.
 LEFT_MESSAGES = 3
-# A client may create as many topics and channels at once as in this time.
-_BURST_S = 100
-_MOST_ADDRESSES = 4096  # that the rate remembers
-
-
-# ---- the drain
 
 
 class Drain:
@@ -96,10 +87,13 @@ class Drain:
 
     # ---- its greenlet
 
-    def wait_until_over(self, report: Callable[[str], None], lookups: Callable[[], Lookups | None]) -> None:
+    def wait_until_over(self, report: Callable[[str], None], lookups: Callable[[], Lookups]) -> None:
         """Wait until a drain has begun and ended; `report` gets progress texts. Blocks this greenlet."""
         self._begun.wait()
-        self._leave_nsqlookupds(lookups())
+        lookups().wait_until_all_started(NEW_TOPICS_S)
+        lookups().close()
+        for topic in self._topics.values():
+            topic.start()
         polls = 0
         while not self.is_over(self._services.clock()):
             if polls % _POLLS_PER_STATUS == 0:
@@ -107,13 +101,6 @@ class Drain:
             polls += 1
             gevent.sleep(POLL_S)
         self._report_end()
-
-    def _leave_nsqlookupds(self, lookups: Lookups | None) -> None:
-        if lookups is not None:
-            lookups.wait_until_all_started(NEW_TOPICS_S)
-            lookups.close()
-        for topic in self._topics.values():
-            topic.start()
 
     def _report_end(self) -> None:
         self._has_ended = True
@@ -141,36 +128,3 @@ def _messages_in(topic: Topic) -> int:
     return topic.depth + sum(
         channel.depth + channel.in_flight_count + channel.deferred_count for channel in channels
     )
-
-
-# ---- clients that create topics
-
-
-class CreationRate:
-    """Limits how many topics and channels the clients of each address create per second.
-
-    Each topic costs memory and a file, and `--max-topics` is for all clients: one that uses it up stops the others.
-    """
-
-    def __init__(self, most_per_s: int, clock: Callable[[], int]) -> None:
-        """`most_per_s` 0 means no limit; `clock` returns ns."""
-        self._most_per_s = most_per_s
-        self._clock = clock
-        # The next turn of each address; in the past, as far as turns are left over.
-        self._next_ns: dict[str, int] = {}
-
-    def take(self, peer: str) -> None:
-        """Count a topic or channel that a client creates. Raises TooManyNewTopics."""
-        if not self._most_per_s:
-            return
-        address = host_of(peer)
-        now_ns = self._clock()
-        oldest_ns = now_ns - _BURST_S * SECOND_NS
-        turn_ns = max(self._next_ns.get(address, 0), oldest_ns)
-        if turn_ns > now_ns:
-            raise TooManyNewTopics(self._most_per_s)
-        if len(self._next_ns) >= _MOST_ADDRESSES:
-            self._next_ns = {name: ns for name, ns in self._next_ns.items() if ns > oldest_ns}
-            if len(self._next_ns) >= _MOST_ADDRESSES:
-                del self._next_ns[min(self._next_ns, key=self._next_ns.__getitem__)]
-        self._next_ns[address] = turn_ns + SECOND_NS // self._most_per_s

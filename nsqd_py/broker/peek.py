@@ -1,6 +1,4 @@
-"""Operations on one channel: showing its queued, in-flight or deferred messages without changing anything, and moving
-it in its topic's log: to a time, to the earliest retained message, or to the end.
-"""
+"""Showing the queued, in-flight or deferred messages of a channel, without changing anything."""
 
 from __future__ import annotations
 
@@ -8,37 +6,26 @@ import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 
-from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
-from nsqd_py.diskqueue.compaction import Unmovable, holes, walk
-from nsqd_py.diskqueue.files.log_file import LogFile, sync_directory
+from nsqd_py.diskqueue.checking import ReadAt, read_by
+from nsqd_py.diskqueue.compaction import Unmovable, walk
+from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.history import HistoryFile
-from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.reading import ReadableFile, ReadAt, RecordWindow, read_by
-from nsqd_py.diskqueue.records import Damaged, Incomplete
+from nsqd_py.diskqueue.reading import ReadableFile
 from nsqd_py.pqueues.deferred import Run
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.settings.durations import parse_time
-
-# The ends of a log, as targets of a seek.
-EARLIEST = "earliest"
-LATEST = "latest"
 
 _MOST_BYTES = 4 * 1024 * 1024  # of JSON, which may be six times as long as a body: "\\u0000"
 
 # Messages in one state, and the fields that their rows have in addition to those of the message.
 StateRun = tuple[Run, dict[str, Any]]
-
-
-# ---- showing messages
 
 
 def queued(channel: Channel, most: int, _wall_ns: Callable[[int], int]) -> Iterator[StateRun]:
@@ -186,121 +173,3 @@ def _row(batch: Batch, index: int, message_id: bytes, fields: dict[str, Any]) ->
     except UnicodeDecodeError:
         row["body_base64"] = b64encode(body).decode()
     return orjson.dumps(row)
-
-
-# ---- moving a channel
-
-_Deferred = tuple[int, int, int]  # low, high (not included), due_ns
-
-
-@dataclass(frozen=True, slots=True)
-class SeekResult:
-    """The new position of a channel: the next number, and the time of that message (ns since the epoch), if any.
-
-    skipped  messages that were queued, and are finished without having been sent
-    """
-
-    seq: int
-    timestamp_ns: int | None
-    skipped: int
-
-
-def parse_target(text: str, now_ns: int) -> str | int:
-    """Return EARLIEST, LATEST, or a time in ns since the epoch. Raises ValueError."""
-    if text in (EARLIEST, LATEST):
-        return text
-    return parse_time(text, now_ns)
-
-
-def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> SeekResult:
-    """Queue everything from `target` on in the channel; create the channel if there is none.
-
-    Queued messages from before a time, or before the end of the log, are skipped if they were never sent. All others
-    from before `target` keep their state. Only messages that the log still has can be queued. Return when the position
-    is on the disk. Raises OSError. Blocks this greenlet.
-    """
-    log = topic.log
-    assert log is not None
-    topic.settle()
-    requested = _seq_of(topic, log, target)
-    not_due = _find_deferred(log, requested, broker.clock(), broker.services.threadpool)
-    broker.journals.settle()
-    channel = broker.make_channel(topic, name)
-    if channel.journal is not None:
-        broker.check_writable()
-    # During the search, files may have been dropped or compacted.
-    seq = topic.released if target == LATEST else min(max(requested, log.earliest_seq), topic.released)
-    skip_below = seq if target == LATEST else 0
-    if isinstance(target, int):
-        skip_below = log.seq_at(target)  # in compacted files, which are before `seq`
-    missing = log.not_stored(holes(log.files, seq, topic.released))
-    skipped = channel.seek(seq, not_due, missing, skip_below)
-    broker.log.of_clients.info(
-        "TOPIC(%s): channel(%s) goes on at message %d; %d queued messages are skipped",
-        topic.name,
-        name,
-        seq,
-        skipped,
-    )
-    broker.channel_changed(topic, channel)
-    _bring_to_disk(channel, log, broker.services.threadpool)
-    return SeekResult(seq, _timestamp_ns(topic, log, seq), skipped)
-
-
-def _seq_of(topic: Topic, log: TopicLog, target: str | int) -> int:
-    if isinstance(target, int):
-        return log.seq_at(target, log.earliest_seq)
-    return log.earliest_seq if target == EARLIEST else log.next_seq
-
-
-def _timestamp_ns(topic: Topic, log: TopicLog, seq: int) -> int | None:
-    if seq >= topic.released:
-        return None
-    try:
-        if log.history is not None and seq < log.first_seq:
-            log.history.load(seq)
-        batch = topic.messages.batch_at(seq)
-    except OSError:  # the topic has reported it; the channel was moved
-        return None
-    return batch.timestamp_ns if batch is not None else None
-
-
-def _bring_to_disk(channel: Channel, log: TopicLog, threadpool: Any) -> None:
-    if channel.journal is not None:
-        in_thread(threadpool, channel.journal.sync)
-        in_thread(threadpool, sync_directory, log.directory)
-
-
-# ---- messages that were published with a delay and are not due
-
-
-def _find_deferred(log: TopicLog, seq: int, now_ns: int, threadpool: Any) -> list[_Deferred]:
-    """Return messages from `seq` on that are not due yet. Only a log with such messages is read: 100 ms per 100 MB.
-
-    Those of stored files are not searched: before their file left the disk, each channel had finished them.
-    """
-    found: list[_Deferred] = []
-    if log.latest_due_ns > now_ns:
-        for file in list(log.files):
-            if file.end_seq > seq and file in log.files:
-                in_thread(threadpool, _search(file, seq, now_ns, found))
-    return found
-
-
-def _search(file: LogFile, seq: int, now_ns: int, found: list[_Deferred]) -> Callable[[], None]:
-    """Return a function that adds such messages of one file to `found`; it runs in a thread, and raises OSError."""
-    descriptor = file.duplicate()
-    offset = file.offset_before(seq)
-    end_offset = file.end_offset
-
-    def run() -> None:
-        try:
-            for _, record in RecordWindow(read_by(descriptor), end_offset).headers(offset):
-                if record.due_ns > now_ns:
-                    found.append((record.first_seq, record.end_seq, record.due_ns))
-        except (Damaged, Incomplete):
-            pass  # messages behind the damage in this file are delivered at once
-        finally:
-            os.close(descriptor)
-
-    return run

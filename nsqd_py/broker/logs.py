@@ -1,16 +1,13 @@
-"""The logs of topics: made for new topics, and written, synced and closed at the end of the process."""
+"""Makes the logs of new topics, and has the epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import gevent
 
 from nsqd_py.broker.services import BrokerServices, Store, Topic
-from nsqd_py.broker.state_files import end_of
-from nsqd_py.broker.upkeep.disk_limits import RemovedFiles
 from nsqd_py.diskqueue.journals.epochs import (
     EndedLog,
     EndedLogs,
@@ -21,21 +18,13 @@ from nsqd_py.diskqueue.journals.epochs import (
     encode_epoch_file,
     with_ended,
 )
-from nsqd_py.diskqueue.journals.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.recovery import LogEnd
-from nsqd_py.diskqueue.syncing import Unsynced, sync_directories
 from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.runtime.threads import in_thread
 
 # Space is freed one file at a time, so a byte limit of a topic or of all topics is at least this many files.
 _FILES_OF_LIMITED = 8
 _SMALLEST_FILE_BYTES = 64 * 1024
-# Threads sync topics, many at a time: one after the other, 20,000 syncs took 12 s on a disk that needs 0.6 ms for one.
-_SYNCED_AT_ONCE = 16
-
-
-# ---- logs of new topics
 
 
 class LogMaker:
@@ -129,109 +118,3 @@ class LogMaker:
     def join(self) -> None:
         """Wait until all background work is done. Blocks this greenlet."""
         gevent.joinall(self._background)
-
-
-# ---- the end of the process
-
-
-def close_topics(
-    topics: Iterable[Topic], services: BrokerServices, removed_files: RemovedFiles
-) -> dict[str, LogEnd]:
-    """Write, sync and close all topics. Return the ends of the logs, without those of topics that could not be written.
-
-    Failures are logged. Blocks this greenlet.
-    """
-    closing = [_Closing(topic, services, removed_files) for topic in topics]
-    for each in closing:
-        each.write()
-    count = min(_SYNCED_AT_ONCE, len(closing))
-    slices = [closing[start::_SYNCED_AT_ONCE] for start in range(count)]
-    gevent.joinall([gevent.spawn(in_thread, services.threadpool, _sync, part) for part in slices])
-    ends: dict[str, LogEnd] = {}
-    for each in closing:
-        end = each.close()
-        if end is not None:
-            ends[each.topic.name] = end
-    return ends
-
-
-def _sync(closing: Sequence[_Closing]) -> None:
-    """Sync the logs and journals of some topics; runs in a thread."""
-    directories: list[Unsynced] = []
-    for each in closing:
-        each.sync()
-        directories += [unsynced for unsynced in each.taken if unsynced.file is None]
-    sync_directories(directories)
-
-
-@dataclass(slots=True)
-class _Closing:
-    """A topic that is being closed: `write` and `close` run in the event loop, and `sync` between them in a thread.
-
-    taken  what is synced
-    end    of the log; None until all is written
-    """
-
-    topic: Topic
-    services: BrokerServices
-    removed_files: RemovedFiles
-    taken: list[Unsynced] = field(default_factory=list)
-    end: LogEnd | None = None
-    is_complete: bool = True
-    is_synced: bool = False
-    sync_error: OSError | None = None
-
-    def write(self) -> None:
-        """Write the last publishes and the positions."""
-        topic = self.topic
-        log = self.topic.log
-        self.services.log.info("TOPIC(%s): closing", topic.name)
-        try:
-            topic.close()
-            for channel in topic.channels.values():
-                self.services.log.info("CHANNEL(%s): closing", channel.name)
-                try:
-                    channel.save_final()
-                except OSError as error:
-                    self._failed("CHANNEL(%s): failed to write its position - %s", channel.name, error)
-            if log is not None:
-                if topic.is_held:
-                    Journal(self.services.directory / journal_name(topic.name)).snapshot(
-                        topic.retained_floor, [], []
-                    )
-                self.removed_files.check(topic, log, log.files)
-                self.end = end_of(log)
-                self.taken = log.syncs.take()
-        except OSError as error:
-            self._failed("TOPIC(%s): failed to close - %s", topic.name, error)
-
-    def _failed(self, text: str, name: str, error: OSError) -> None:
-        self.services.log.error(text, name, error)
-        self.is_complete = False
-
-    def sync(self) -> None:
-        """Sync and close the files of the log, and sync the journals that were written."""
-        if self.topic.log is not None and self.end is not None:
-            self.topic.log.sync_to_end(self.taken)
-        try:
-            for channel in self.topic.channels.values():
-                if channel.journal is not None and channel.journal.is_unsynced:
-                    channel.journal.sync()
-        except OSError as error:
-            self.sync_error = error
-        self.is_synced = True
-
-    def close(self) -> LogEnd | None:
-        """Note the result of the sync. Return the end; None if something could not be written, or there is no log."""
-        log = self.topic.log
-        if log is None or self.end is None:
-            return None
-        try:
-            log.end(self.taken)
-            if self.sync_error is not None:
-                raise self.sync_error
-        except OSError as error:
-            self._failed("TOPIC(%s): failed to close - %s", self.topic.name, error)
-        if self.is_complete and self.is_synced:
-            return self.end
-        return None
