@@ -9,7 +9,7 @@ The way of a message:
 4. Each channel gives the released messages to its ready consumers (queue/channel.py, delivery.py, position.py).
 5. protocol/frames.py cuts frames out of the batch, pqueues/in_flight.py remembers them, and one send per connection
    carries them.
-6. A FIN ends the message; broker/journal_writer.py writes the channel's position to disk 20 times a second.
+6. A FIN ends the message; broker/disk/journal_writer.py writes the channel's position to disk 20 times a second.
 
 Modules at the top:
 taskiq    a broker for taskiq

@@ -14,15 +14,15 @@ from gevent.event import Event
 
 from nsqd_py.broker.additions import Additions, Replication
 from nsqd_py.broker.creation_rate import CreationRate
+from nsqd_py.broker.disk.journal_writer import JournalWriter, SaveResult
+from nsqd_py.broker.disk.logs import LogMaker
+from nsqd_py.broker.disk.slow_disk import SlowReader, SlowWriter, in_timed_thread
+from nsqd_py.broker.disk.stored_reader import StoredReader
+from nsqd_py.broker.disk.sync import GroupSync
 from nsqd_py.broker.drain import Drain
-from nsqd_py.broker.journal_writer import JournalWriter, SaveResult
-from nsqd_py.broker.logs import LogMaker
-from nsqd_py.broker.losses import Losses
+from nsqd_py.broker.lifetime.losses import Losses
 from nsqd_py.broker.metadata import MetadataWriter
 from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Ports, Topic
-from nsqd_py.broker.slow_disk import SlowReader, SlowWriter, in_timed_thread
-from nsqd_py.broker.stored_reader import StoredReader
-from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.upkeep.descriptors import DescriptorRelief
 from nsqd_py.broker.upkeep.disk_health import DiskHealth, FreeSpace
 from nsqd_py.broker.upkeep.housekeeping import Housekeeper

@@ -16,9 +16,9 @@ import gevent
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.clock_file import ClockKeeper
 from nsqd_py.broker.flipped_bits import mend_files
+from nsqd_py.broker.lifetime.shutdown import close
+from nsqd_py.broker.lifetime.startup import load
 from nsqd_py.broker.services import Ports
-from nsqd_py.broker.shutdown import close
-from nsqd_py.broker.startup import load
 from nsqd_py.broker.upkeep.buffers import count_buffers
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES

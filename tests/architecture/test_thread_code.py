@@ -164,16 +164,18 @@ WORK: dict[Place, Work] = {
     ),
     Place("nsqd_py.celery.transport", "Transport._pump", "_drop"): Work(("nsqd_py.celery:Pump",)),
     # ---- logs
-    Place("nsqd_py.broker.slow_disk", "in_timed_thread", "run"): Work((f"{DISK}:CallTimer",)),
-    Place("nsqd_py.broker.slow_disk", "SlowWriter._write_in_thread", "appending.write"): Work(
+    Place("nsqd_py.broker.disk.slow_disk", "in_timed_thread", "run"): Work((f"{DISK}:CallTimer",)),
+    Place("nsqd_py.broker.disk.slow_disk", "SlowWriter._write_in_thread", "appending.write"): Work(
         (f"{DISK}:Appending", f"{DISK}:CallTimer", *WRITTEN_FILE)
     ),
-    Place("nsqd_py.broker.slow_disk", "SlowReader._read_in_thread", "read"): Work(READ_FILE),
+    Place("nsqd_py.broker.disk.slow_disk", "SlowReader._read_in_thread", "read"): Work(READ_FILE),
     # ---- stored files
     Place("nsqd_py.broker.broker", "Broker._read_history", "in_thread_while(store.threadpool, check)"): Work(
         why=OTHERS
     ),
-    Place("nsqd_py.broker.stored_reader", "StoredReader._read_in_thread", "read_stored_piece"): Work(HISTORY),
+    Place("nsqd_py.broker.disk.stored_reader", "StoredReader._read_in_thread", "read_stored_piece"): Work(
+        HISTORY
+    ),
     Place(
         "nsqd_py.diskqueue.history",
         "LogHistory.read_now",
@@ -189,13 +191,13 @@ WORK: dict[Place, Work] = {
         "Peek.fill",
         "self._topic.log.history.in_thread(self._read, on_ended=stack.pop_all().close)",
     ): Work(("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *HISTORY, *READ_FILE)),
-    Place("nsqd_py.broker.sync", "GroupSync._start", "self._sync_files"): Work(
-        ("nsqd_py.broker:GroupSync._running", f"{DISK}:Unsynced", *WRITTEN_FILE)
+    Place("nsqd_py.broker.disk.sync", "GroupSync._start", "self._sync_files"): Work(
+        ("nsqd_py.broker.disk:GroupSync._running", f"{DISK}:Unsynced", *WRITTEN_FILE)
     ),
-    Place("nsqd_py.broker.sync", "GroupSync._run_together", "self._sync_together"): Work(
+    Place("nsqd_py.broker.disk.sync", "GroupSync._run_together", "self._sync_together"): Work(
         (
-            "nsqd_py.broker:GroupSync._running",
-            "nsqd_py.broker:GroupSync._together",
+            "nsqd_py.broker.disk:GroupSync._running",
+            "nsqd_py.broker.disk:GroupSync._together",
             f"{DISK}:Unsynced",
             *WRITTEN_FILE,
         )
@@ -217,16 +219,18 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._remove_in_thread", "finish"): Work(
         ("nsqd_py.broker.upkeep:Housekeeper._remove_in_thread", *FILE)
     ),
-    Place("nsqd_py.broker.logs", "LogMaker._try_in_thread", "work"): Work(("nsqd_py.broker:LogMaker", *FILE)),
+    Place("nsqd_py.broker.disk.logs", "LogMaker._try_in_thread", "work"): Work(
+        ("nsqd_py.broker.disk:LogMaker", *FILE)
+    ),
     Place("nsqd_py.diskqueue.log", "TopicLog._drop", "file.discard()"): Work(FILE),
     Place("nsqd_py.diskqueue.log", "TopicLog._set_aside_unused", "file.discard()"): Work(FILE),
     Place("nsqd_py.diskqueue.log", "TopicLog.remove", "file.discard()"): Work(FILE),
     Place("nsqd_py.diskqueue.log", "TopicLog.free_spare", "partial(gone.unlink, missing_ok=True)"): Work(
         why=VALUES
     ),
-    Place("nsqd_py.broker.shutdown", "_close_topics", "_sync"): Work(
+    Place("nsqd_py.broker.lifetime.shutdown", "_close_topics", "_sync"): Work(
         (
-            "nsqd_py.broker:_Closing",
+            "nsqd_py.broker.lifetime:_Closing",
             f"{DISK}:TopicLog.files, directory",
             f"{DISK}:Unsynced",
             f"{JOURNALS}:Journal",
@@ -270,17 +274,17 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.standby.copies.upkeep", "Upkeep._check_suspects", "damage_in"): Work(why=VALUES),
     Place("nsqd_py.standby.copies.upkeep", "Upkeep.check", "changed_files"): Work(why=VALUES),
     # ---- journals and small files
-    Place("nsqd_py.broker.journal_writer", "JournalWriter._write_in_thread", "*writes"): Work(
+    Place("nsqd_py.broker.disk.journal_writer", "JournalWriter._write_in_thread", "*writes"): Work(
         (
-            "nsqd_py.broker:JournalWriter",
+            "nsqd_py.broker.disk:JournalWriter",
             "nsqd_py.queue:JournalChange",
             f"{JOURNALS}:Journal",
             f"{JOURNALS}:LargeSnapshot",
         )
     ),
-    Place("nsqd_py.broker.journal_writer", "JournalWriter._snapshot_in_thread", "large_snapshot.write"): Work(
-        ("nsqd_py.broker:JournalWriter", f"{JOURNALS}:LargeSnapshot")
-    ),
+    Place(
+        "nsqd_py.broker.disk.journal_writer", "JournalWriter._snapshot_in_thread", "large_snapshot.write"
+    ): Work(("nsqd_py.broker.disk:JournalWriter", f"{JOURNALS}:LargeSnapshot")),
     Place("nsqd_py.broker.broker", "Broker._make_channel", "write"): Work((f"{JOURNALS}:Journal",)),
     Place("nsqd_py.broker.seek", "seek_channel", "channel.journal.sync"): Work((f"{JOURNALS}:Journal",)),
     Place("nsqd_py.broker.seek", "seek_channel", "sync_directory"): Work(why=VALUES),
@@ -504,11 +508,11 @@ METHODS: dict[str, tuple[str, ...]] = {
     f"{JOURNALS}.journal:Journal": ("append", "change", "snapshot", "replace", "note_replaced", "sync"),
     f"{JOURNALS}.journal:LargeSnapshot": ("write",),
     f"{DISK}.compaction:Compaction": ("step", "_begin", "_sync"),
-    "nsqd_py.broker.sync:GroupSync": ("_sync_files", "_sync_together"),
+    "nsqd_py.broker.disk.sync:GroupSync": ("_sync_files", "_sync_together"),
     "nsqd_py.broker.peek:Peek": ("_read",),
     "nsqd_py.broker.metadata:MetadataWriter": ("_replace",),
     "nsqd_py.broker.clock_file:ClockKeeper": ("_replace",),
-    "nsqd_py.broker.shutdown:_Closing": ("sync",),
+    "nsqd_py.broker.lifetime.shutdown:_Closing": ("sync",),
     "nsqd_py.queue.journaled_position:JournalChange": ("write",),
     "nsqd_py.standby.repairs.repair:RepairedFile": ("_open", "_write"),
     "nsqd_py.standby.repairs.fetch_server:FetchServer": (

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.broker.seek import EARLIEST, LATEST, seek_channel
-from nsqd_py.broker.shutdown import close as close_broker
 from nsqd_py.queue.storage import NoRoom
 from tests.property.machine import CHANNELS, MAX_MSG_TIMEOUT_NS, TOPICS, BrokerMachine, index
 from tests.property.model import DEFERRED, QUEUED, ModelChannel, ModelTopic

@@ -15,7 +15,7 @@ import gevent
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode, next_record
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, LOST
 from tests.property.real import observe

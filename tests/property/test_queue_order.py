@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.queue.position import MOST_AHEAD, Position
 from tests.support.examples import examples
 from tests.unit.fakes import (

@@ -17,7 +17,7 @@ import gevent
 import gevent.event
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.startup import load
+from nsqd_py.broker.lifetime.startup import load
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.pqueues.alarms import Alarms
 from nsqd_py.pqueues.in_flight import InFlightTable

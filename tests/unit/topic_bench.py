@@ -7,7 +7,7 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.broker.slow_disk import SlowWriter
+from nsqd_py.broker.disk.slow_disk import SlowWriter
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.protocol.message_ids import GuidFactory
 from nsqd_py.queue.channel import Channel

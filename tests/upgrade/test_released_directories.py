@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, start_broker
 from tests.upgrade.write_directory import (
     DIRECTORIES,

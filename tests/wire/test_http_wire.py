@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.api import publishing
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from tests.support.examples import examples

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.net.transport import Stream
 from nsqd_py.queue.topic import Topic

@@ -12,7 +12,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.clock import SteadyClock
 from nsqd_py.net.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration

@@ -15,9 +15,9 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.broker.journal_writer import JOURNAL_DELAY_NS, SaveResult
+from nsqd_py.broker.disk.journal_writer import JOURNAL_DELAY_NS, SaveResult
+from nsqd_py.broker.disk.slow_disk import in_timed_thread
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.broker.slow_disk import in_timed_thread
 from nsqd_py.broker.upkeep.disk_health import DiskHealth
 from nsqd_py.broker.upkeep.needed import living, living_of, retained_from
 from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_worth_moving, moved_bytes

@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from nsqd_py.api import log_handlers
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from tests.unit.fakes import SECOND, FakePublisher, World, sized, start_broker
 
 

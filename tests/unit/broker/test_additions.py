@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqd_py.broker.additions import Addition, Replication
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.broker.upkeep.mending import Filled, Repairs
 from tests.support.broker_life import Life
 

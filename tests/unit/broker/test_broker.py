@@ -13,7 +13,7 @@ import gevent
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.broker.upkeep.mending import LogFiles, Repairs
 from nsqd_py.diskqueue.files.log_file import LogFile
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epochs

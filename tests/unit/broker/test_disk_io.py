@@ -9,8 +9,8 @@ from unittest.mock import Mock
 import gevent
 import pytest
 
-from nsqd_py.broker.journal_writer import JournalWriter
-from nsqd_py.broker.slow_disk import SlowReader, StillReading
+from nsqd_py.broker.disk.journal_writer import JournalWriter
+from nsqd_py.broker.disk.slow_disk import SlowReader, StillReading
 from nsqd_py.diskqueue.journals.journal import Journal
 from tests.support.broker_life import TOPIC, Life
 from tests.support.nsqd_process import wait_until

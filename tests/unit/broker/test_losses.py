@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.broker.losses import Losses
+from nsqd_py.broker.lifetime.losses import Losses
 
 
 def topics(**next_seqs: int) -> Any:

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from nsqd_py.api import log_handlers
+from nsqd_py.broker.disk.stored_reader import _FIRST_RETRY_NS
 from nsqd_py.broker.seek import EARLIEST, seek_channel
-from nsqd_py.broker.stored_reader import _FIRST_RETRY_NS
 from nsqd_py.diskqueue.records import batches_in
 from nsqd_py.settings.kinds import ByTopic
 from tests.support.stored_logs import AWAY, LOST, MemoryStore

@@ -14,8 +14,8 @@ import gevent
 import gevent.event
 import pytest
 
-from nsqd_py.broker.slow_disk import SlowWriter
-from nsqd_py.broker.sync import GroupSync
+from nsqd_py.broker.disk.slow_disk import SlowWriter
+from nsqd_py.broker.disk.sync import GroupSync
 from nsqd_py.broker.upkeep.removed_files import RemovedFiles
 from nsqd_py.diskqueue import syncing
 from nsqd_py.diskqueue.log import TopicLog

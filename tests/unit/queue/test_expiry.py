@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.settings.kinds import ByTopic
 from tests.property.real import broken_reads
 from tests.unit.fakes import SECOND, World

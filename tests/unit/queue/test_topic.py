@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from tests.unit.fakes import SECOND, FakeConsumer, publish, refuse, start_broker
 from tests.unit.topic_bench import Bench, drain
 

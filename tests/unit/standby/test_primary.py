@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 from gevent.event import Event
 
-from nsqd_py.broker.journal_writer import JournalWriter
+from nsqd_py.broker.disk.journal_writer import JournalWriter
 from nsqd_py.errors import Invalid
 from nsqd_py.feed.codec import FileMessage
 from nsqd_py.settings.kinds import ByTopic

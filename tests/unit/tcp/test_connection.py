@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.broker.shutdown import close as close_broker
+from nsqd_py.broker.lifetime.shutdown import close as close_broker
 from nsqd_py.errors import Invalid
 from nsqd_py.net.transport import CLOSED, CLOSING, OPEN, PAUSED
 from nsqd_py.tcp.connection import ClientConnection

@@ -8,8 +8,8 @@ from typing import Any
 
 import gevent
 
+from nsqd_py.broker.disk.slow_disk import MOST_PIECES, StillReading, disk_error
 from nsqd_py.broker.services import BrokerServices
-from nsqd_py.broker.slow_disk import MOST_PIECES, StillReading, disk_error
 from nsqd_py.diskqueue.history import HistoryFile, LogHistory, missing_piece, read_stored_piece
 from nsqd_py.diskqueue.reading import Piece
 from nsqd_py.runtime.threads import in_thread

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nsqd_py.broker import metadata, state_files
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.topic_loader import TopicLoader, set_aside
+from nsqd_py.broker.lifetime.topic_loader import TopicLoader, set_aside
 from nsqd_py.diskqueue.files.log_file import BACK_SUFFIX, COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import says_deleted

@@ -12,8 +12,8 @@ from typing import Any
 
 import gevent
 
+from nsqd_py.broker.disk.slow_disk import disk_error, in_timed_thread
 from nsqd_py.broker.services import BrokerServices, Topic
-from nsqd_py.broker.slow_disk import disk_error, in_timed_thread
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.threads import in_thread
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nsqd_py.broker import metadata, state_files
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.restored_position import restore_position
+from nsqd_py.broker.lifetime.restored_position import restore_position
 from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.journals.journal import Journal, SavedPosition
