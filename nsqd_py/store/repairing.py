@@ -10,7 +10,7 @@ from typing import Any
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.objects.calls import Objects
+from nsqd_py.objects.calls import Missing, Objects
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby.repairs.repair import RepairedFile, repair_range
 from nsqd_py.store.files import StoredFiles
@@ -44,7 +44,10 @@ class StoreCopy:
             for start, end in ranges:
                 stored_end = min(end, source.size_bytes)
                 if start < stored_end:
-                    left += repair_range(copy, start, stored_end, write)
+                    try:
+                        left += repair_range(copy, start, stored_end, write)
+                    except Missing:  # the object was lost: asking again does not help
+                        left.append((start, stored_end))
                 if stored_end < end:
                     left.append((max(start, stored_end), end))
         return left
