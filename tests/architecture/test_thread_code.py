@@ -46,6 +46,7 @@ HISTORY = (f"{DISK}:HistoryFile", "nsqd_py.store:BlockCache")
 WRITTEN_FILE = (
     *READ_FILE,
     f"{FILES}:LogFile.allocated, was_cut",
+    f"{FILES}:LogFile._place",
     f"{FILES}:LogFile.most_ahead, most_bytes, writes_zeros",
     f"{FILES}:LogFile.sync_error, synced_offset, synced_seq, _clean_offset, _allocated_when_closed",
 )
@@ -496,6 +497,7 @@ METHODS: dict[str, tuple[str, ...]] = {
             "cut",
             "is_cut",
             "is_surely_whole",
+            "_read_place",
             "_least_bytes",
             "reopen_with",
         ),

@@ -78,7 +78,7 @@ class RemovedFiles:
     def check(self, topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> None:
         """Report the files that were removed or cut since the last call, write to them no more, and write removed ones back."""
         for file in files:
-            if topic.is_slow or not file.is_cut():  # checking one takes 0.6 us
+            if topic.is_slow or not file.is_cut():  # checking one takes 1 us
                 continue
             self._report(topic, log, file)
             if self._is_restorable(topic, log, file) and not os.path.lexists(file.path):
@@ -120,6 +120,7 @@ class RemovedFiles:
         if file.cut_is_reported:
             return
         file.cut_is_reported = True
+        file.was_cut = True
         log.damage.removed_files += 1
         text = f"{file.name} was removed or cut while it was in use: what is not in memory is lost when nsqd stops"
         self._services.log.error("TOPIC(%s): %s", topic.name, text)
