@@ -389,7 +389,7 @@ class LogFile(LazyFile):
     def is_surely_whole(self) -> bool:
         """True if the open file has its full length, and is where `is_cut` has seen it under its name.
 
-        False also where /proc does not say. It costs 1 us. A mount over the directory is not seen: `DataPath` finds it.
+        False also where /proc does not say. A mount over the directory is not seen: `DataPath` finds it.
 
         Since Linux 6.13, each fstat makes the next write change the times of the file: its fdatasync took 180 us, not 120.
         """
