@@ -471,6 +471,8 @@ class Broker:
 
     def _write_all_positions(self) -> None:
         """Write `nsqd.dat`, and all positions as a whole: what the data path has of them may be older, or another file."""
+        if self.refusal is not None:  # a standby, whose files are those of its primary
+            return
         self.metadata.want()
         for topic in self.topics.values():
             self._write_own_position(topic)
