@@ -14,6 +14,7 @@ from gevent.event import Event
 
 from nsqd_py.broker.additions import Additions, Replication
 from nsqd_py.broker.creation_rate import CreationRate
+from nsqd_py.broker.data_path import DataPath
 from nsqd_py.broker.disk.journal_writer import JournalWriter, SaveResult
 from nsqd_py.broker.disk.logs import LogMaker
 from nsqd_py.broker.disk.slow_disk import SlowReader, SlowWriter, in_timed_thread
@@ -27,6 +28,7 @@ from nsqd_py.broker.upkeep.descriptors import DescriptorRelief
 from nsqd_py.broker.upkeep.disk_health import DiskHealth, FreeSpace
 from nsqd_py.broker.upkeep.housekeeping import Housekeeper
 from nsqd_py.broker.upkeep.removed_files import RemovedFiles
+from nsqd_py.broker.upkeep.small_files import SmallFiles
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.diskqueue.history import LogHistory
 from nsqd_py.diskqueue.journals.journal import Journal, journal_name
@@ -118,9 +120,20 @@ class Broker:
         self.disk_speed = DiskSpeed(alarms, self.clock, time.monotonic_ns, log)
         directory = Path(options.data_path or ".")
         services = BrokerServices(
-            options, directory, log, alarms, threadpool, self.clock, wall_clock, self.disk_speed, iteration
+            options,
+            directory,
+            log,
+            alarms,
+            threadpool,
+            self.clock,
+            wall_clock,
+            self.disk_speed,
+            iteration,
+            DataPath(directory, log),
         )
         self.services = services
+        services.data_path.on_change = self._on_data_path
+        services.data_path.on_emptied = self._write_all_positions
         self.drain = Drain(services, self.topics)
         self.creation_rate = CreationRate(options.max_new_topics_per_second, self.clock)
         # The channels whose journals are being written. By name, like the journals: a topic may be deleted and recreated.
@@ -133,6 +146,14 @@ class Broker:
             lambda: self.encode_epochs() if self.logs.keeps_epochs else None,
         )
         self.removed_files = RemovedFiles(services, self.topics)
+        self.small_files = SmallFiles(
+            services,
+            self.topics,
+            self.metadata.want,
+            self.rewrite_position,
+            self._write_own_position,
+            keeps_epochs=lambda: self.logs.keeps_epochs,
+        )
         self.sync = GroupSync(
             services, self._on_sync, self.metadata.when_settled, self.removed_files.check_synced
         )
@@ -175,7 +196,9 @@ class Broker:
         return self.logs.encode_epochs(self.topics.values())
 
     def _save_positions(self, topic: Topic) -> bool:
-        """Write the changes of a topic's channels; return False while a thread writes. Raises OSError."""
+        """Write the changes of a topic's channels; return False if that must wait. Raises OSError."""
+        if self.services.data_path.problem:
+            return False
         if self._begun_count(topic):  # their journals say that they need all that is in the log now
             return False
         changed = [channel for channel in topic.channels.values() if channel.is_dirty]
@@ -186,6 +209,8 @@ class Broker:
 
     def _save_in_thread(self, topic: Topic) -> bool:
         """Do what `_save_positions` does in a thread. Blocks this greenlet."""
+        if self.services.data_path.problem:
+            return False
         self.journals.save_in_thread(topic)
         return not self._begun_count(topic)
 
@@ -252,12 +277,15 @@ class Broker:
 
     def node_problem(self) -> str | None:
         """Return what is wrong with the disk of this node, or None. Topics at their own limits do not count."""
-        problem = self.disk.problem or self._access_problem() or self.space.shortage()
+        problem = self._path_problem() or self.space.shortage()
         return f"disk: {problem}" if problem else None
+
+    def _path_problem(self) -> OSError | str | None:
+        return self.services.data_path.problem or self.disk.problem or self._access_problem()
 
     def health(self) -> str | None:
         """Return what is wrong with the disk for any topic, or that nsqd drains; None if all is well."""
-        problem = self.disk.problem or self._access_problem() or self.space.problem()
+        problem = self._path_problem() or self.space.problem()
         if problem:
             return f"disk: {problem}"
         return "draining" if self.drain.is_active else None
@@ -387,6 +415,7 @@ class Broker:
             self.logs.remember(name, log)
         self.sync.forget(topic)
         self.removed_files.forget(topic)
+        self.small_files.forget(topic)
         self.housekeeper.forget(topic)
         self.space.forget(topic)
         self.disk.forget(topic)
@@ -423,9 +452,47 @@ class Broker:
 
     def _access_problem(self) -> OSError | None:
         can_write = os.access(self.services.directory, os.W_OK)
-        if can_write:
-            return None
-        return OSError(errno.EROFS, "the data path cannot be written to")
+        if not can_write:
+            return OSError(errno.EROFS, "the data path cannot be written to")
+        try:
+            self.services.data_path.check()
+        except OSError as error:
+            return error
+        return None
+
+    def _on_data_path(self) -> None:
+        """Refuse publishes while the data path is another directory."""
+        data_path = self.services.data_path
+        if data_path.problem:
+            self.space.refuse_all(data_path.refusal())
+            return
+        self.space.refuse_all(None)
+        self._write_all_positions()
+
+    def _write_all_positions(self) -> None:
+        """Write `nsqd.dat`, and all positions as a whole: what the data path has of them may be older, or another file."""
+        if self.refusal is not None:  # a standby, whose files are those of its primary
+            return
+        self.metadata.want()
+        for topic in self.topics.values():
+            self._write_own_position(topic)
+            for channel in topic.channels.values():
+                self.rewrite_position(channel)
+
+    def _write_own_position(self, topic: Topic) -> None:
+        """Write the position of a topic that needs one; a failure is recorded."""
+        if topic.log is None or (topic.has_journals and not topic.is_held):
+            return
+        try:
+            self.write_position(topic, topic.retained_floor)
+        except OSError as error:
+            self.disk.position_failed(topic, error)
+
+    def rewrite_position(self, channel: Channel) -> None:
+        """Write the position of a channel as a whole soon."""
+        if channel.journal is not None:
+            channel.journal.want_snapshot()
+            channel.save_soon()
 
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
@@ -464,6 +531,8 @@ class Broker:
         if channel is None:
             if journal is None:  # otherwise it was counted before the journal was written
                 self.check_channel_count(topic)
+            if self.writes_journal(topic, name):
+                self.services.data_path.check()
             topic.commit()
             channel = self.add_channel(topic, name, Position(topic.released, topic.released), journal)
             try:
@@ -506,6 +575,7 @@ class Broker:
         if not self.writes_journal(topic, name):
             return self.get_channel(topic, name)
         self.check_channel_count(topic, self._begun_count(topic))
+        self.services.data_path.check()
         written = Event()
         self._begun[key] = written
         try:
@@ -674,6 +744,7 @@ class Broker:
 
     def write_position(self, topic: Topic, floor: int) -> None:
         """Write the number up to which a topic's messages are finished or released. Raises OSError."""
+        self.services.data_path.check()
         self.journal(topic.name).snapshot(floor, [], [])
         for follower in self.followers:
             follower.position_written(topic)

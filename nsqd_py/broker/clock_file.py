@@ -128,6 +128,8 @@ class ClockKeeper:
         step_ns = 0
         if before is not None:
             step_ns = self._services.wall_clock() - now_ns - (before.wall_ns - before.steady_ns)
+        if self._services.data_path.problem:
+            return
         if abs(step_ns) >= _STEP_NS and (self._writing is None or self._writing.ready()):
             self._services.log.warning("NSQ: the clock was set by %.1f s", step_ns / 1e9)
             self._written = self._read()

@@ -206,6 +206,7 @@ class MetadataWriter:
         """Replace the file durably. Raises OSError; a failure is retried. Blocks this greenlet, not the loop."""
         with self._lock:
             self._alarm.set(self._services.clock() + _RETRY_NS)  # until it is written
+            self._services.data_path.check()
             self._log.of_clients.info("NSQ: persisting topic/channel metadata to %s", self._path)
             # Before the pauses of encoding: a channel that is deleted in one of them may still be named.
             deleted, self._deleted = self._deleted, []

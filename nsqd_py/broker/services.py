@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from nsqd_py.broker.data_path import DataPath
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues.alarms import Alarms, Clock
@@ -25,6 +26,7 @@ class BrokerServices:
     """The objects that all parts of a broker use.
 
     directory   the data path
+    data_path   says whether that is still the directory that nsqd has loaded
     threadpool  threads for work on files
     clock       the steady clock, in ns since the epoch
     wall_clock  in ns since the epoch
@@ -39,6 +41,7 @@ class BrokerServices:
     wall_clock: Clock
     disk_speed: DiskSpeed
     iteration: LoopIteration
+    data_path: DataPath
 
 
 @dataclass

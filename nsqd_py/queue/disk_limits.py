@@ -13,7 +13,7 @@ from typing import Protocol
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.pqueues.alarms import Alarms, Clock
-from nsqd_py.queue.storage import NoRoom
+from nsqd_py.queue.storage import NoRoom, WriteRefused
 from nsqd_py.queue.topic import AnyTopic
 from nsqd_py.runtime.logs.lines import LineWriter
 
@@ -38,6 +38,7 @@ class DiskSpace:
     """Grants disk space to the topics of one nsqd.
 
     _make_room  drops unneeded segments of a topic's log
+    _refusal    why all writes are refused now; None if they are not
     """
 
     _disk: FreeDisk
@@ -56,6 +57,7 @@ class DiskSpace:
     _shortage: str = ""
     _refused_bytes: int = 0
     _reported: str = ""
+    _refusal: WriteRefused | None = None
 
     def __post_init__(self) -> None:
         self._alarm = self._alarms.alarm(self._on_alarm)
@@ -63,7 +65,9 @@ class DiskSpace:
     # ---- granting
 
     def grant(self, topic: AnyTopic, size_bytes: int) -> int:
-        """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
+        """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises WriteRefused."""
+        if self._refusal is not None:
+            raise self._refusal
         self._poll_if_due(self._clock())
         left = self._left_of(topic)
         # For a full topic the alarm does it four times a second.
@@ -88,6 +92,11 @@ class DiskSpace:
         self._left_bytes -= granted
         self._granted.add(topic)
         return granted
+
+    def refuse_all(self, refusal: WriteRefused | None) -> None:
+        """Refuse all writes for this reason; None ends that."""
+        self._refusal = refusal
+        self._poll(self._clock())  # topics ask before the next write
 
     def _left_of(self, topic: AnyTopic) -> int:
         """Return the bytes that the topic may still write below its --max-topic-bytes."""

@@ -23,7 +23,7 @@ from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy
 from nsqd_py.queue.publish_buffer import NOTHING, PublishBuffer, Publisher, Tickets
 from nsqd_py.queue.reading.batch_cache import BatchCache
 from nsqd_py.queue.reading.message_reader import MessageReader, publish_time_ns
-from nsqd_py.queue.storage import MessageLog, NoRoom
+from nsqd_py.queue.storage import MessageLog, WriteRefused
 from nsqd_py.runtime.disk_speed import SLOW_NS, UNMEASURED, DiskSpeed
 from nsqd_py.runtime.iteration_end import IterationEnd
 from nsqd_py.runtime.logs.lines import DaemonLog
@@ -72,7 +72,7 @@ class SpaceGrants(Protocol):
     """Grants disk space to the logs of topics: `nsqd_py.queue.disk_limits.DiskSpace`."""
 
     def grant(self, topic: AnyTopic, size_bytes: int, /) -> int:
-        """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
+        """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises WriteRefused."""
 
 
 class DiskUse(NamedTuple):
@@ -391,7 +391,7 @@ class Topic(Generic[L]):
     def refuse(self, batches: list[Batch], publishers: Tickets, error: OSError) -> None:
         """Drop batches that could not be written, and report the error to their publishers."""
         self.buffer.end_seq = batches[0].first_seq
-        if not isinstance(error, NoRoom):  # whoever granted the space has logged that
+        if not isinstance(error, WriteRefused):
             self._write_failed = True
             self._report.of_clients.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
             if self.log is not None and error.errno in _LEAVES_FILE:

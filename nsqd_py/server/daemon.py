@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import gevent
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.clock_file import ClockKeeper
 from nsqd_py.broker.flipped_bits import mend_files
-from nsqd_py.broker.lifetime.shutdown import close
+from nsqd_py.broker.lifetime.shutdown import close, leave
 from nsqd_py.broker.lifetime.startup import load
 from nsqd_py.broker.services import Ports
 from nsqd_py.broker.upkeep.buffers import count_buffers
@@ -36,7 +37,6 @@ from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime import process
 from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs.daemon_log import Log
-from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import DiskThreads, Job
 from nsqd_py.server.docking import Part, StartsOver
@@ -122,6 +122,7 @@ class Daemon:
             make_lookups=self._make_lookups,
             auth_failures=auth_failures,
         )
+        self._data_path = self.broker.services.data_path
         self._clocks = ClockKeeper(self.broker.services, clock)
         self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
@@ -134,7 +135,6 @@ class Daemon:
         self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._handlers: list[Any] = []
         self._greenlets: list[gevent.Greenlet[..., Any]] = []  # that end with it
-        self._lock = -1
         self._is_loaded = False
         self._is_serving = False
         self._parts: list[Part] = []
@@ -149,7 +149,7 @@ class Daemon:
         process.log_uncaught_errors(self._hub, self._log)
         path = self._path
         try:
-            self._lock = lock_directory(path)
+            self._data_path.lock()
         except BlockingIOError as error:
             text = f"failed to lock data-path: {path} is in use by another nsqd; stop it or choose another --data-path"
             raise StartError(text) from error
@@ -199,6 +199,8 @@ class Daemon:
             self._start_statsd()
             self.broker.loop_lag.start()
             self.broker.removed_files.start()
+            if self._is_loaded:
+                self.broker.small_files.start()
             self.broker.start_scrub()
             for part in self._parts:
                 part.started()
@@ -361,23 +363,21 @@ class Daemon:
 
     def _lock_again_if_replaced(self, job: Job) -> None:
         """Lock the directory that has replaced the locked one. End as after a kill if another nsqd works there."""
-        if self._lock < 0:  # this nsqd ended while the disk stalled
+        if not self._data_path.is_locked:  # this nsqd ended while the disk stalled
             return
         self._lock_alarm.set(self.broker.clock() + _CHECK_LOCK_NS)
-        path = self._path
         try:
-            if os.path.samestat(job.end(), os.fstat(self._lock)):
-                return
-            old = self._lock
-            self._lock = lock_directory(path)
-            os.close(old)
-            self._log.error("NSQ: %s was replaced by another directory, which is locked again", path)
+            status = job.end()
+        except OSError:  # it is gone
+            status = None
+        try:
+            self._data_path.find(status)
         except BlockingIOError:
             self._log.fatal(
-                "NSQ: %s was replaced by another directory, which is in use by another nsqd", path
+                "NSQ: %s was replaced by another directory, which is in use by another nsqd", self._path
             )
             os._exit(1)  # closing the topics would write over the files of that nsqd
-        except OSError:  # it is gone: publishes are refused
+        except OSError:  # it is gone by now: the next check finds that
             return
 
     def _reload(self) -> None:
@@ -431,6 +431,7 @@ class Daemon:
             self._statsd.stop()
         self.broker.loop_lag.stop()
         self.broker.removed_files.stop()
+        self.broker.small_files.stop()
         self.broker.stop_scrub()
         self._listeners.close()
         self._iteration.end()
@@ -445,8 +446,7 @@ class Daemon:
             part.answered()
         self._connections.close_all("nsqd is stopping")
         if self._is_loaded:  # a failed start must not change the disk
-            close(self.broker)
-            self._clocks.close()
+            self._end_broker()
         for part in self._parts:
             part.closed()
         self._timer.close()
@@ -454,9 +454,16 @@ class Daemon:
         self._disk_threads.stop()
         self._write_threads.stop()
         self._log.info("NSQ: bye")
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._data_path.close()
+
+    def _end_broker(self) -> None:
+        with suppress(OSError):  # the last look may be a second old
+            self._data_path.look()
+        if self._data_path.problem:
+            leave(self.broker)
+        else:
+            close(self.broker)
+            self._clocks.close()
 
 
 def full_prefix(template: str, broadcast_address: str, http_port: int) -> str:

@@ -46,6 +46,7 @@ HISTORY = (f"{DISK}:HistoryFile", "nsqd_py.store:BlockCache")
 WRITTEN_FILE = (
     *READ_FILE,
     f"{FILES}:LogFile.allocated, was_cut",
+    f"{FILES}:LogFile._place",
     f"{FILES}:LogFile.most_ahead, most_bytes, writes_zeros",
     f"{FILES}:LogFile.sync_error, synced_offset, synced_seq, _clean_offset, _allocated_when_closed",
 )
@@ -191,7 +192,12 @@ WORK: dict[Place, Work] = {
         "self._topic.log.history.in_thread(self._read, on_ended=stack.pop_all().close)",
     ): Work(("nsqd_py.broker:Peek.rows, ids, unreadable_count, _plan", *HISTORY, *READ_FILE)),
     Place("nsqd_py.broker.disk.sync", "GroupSync._start", "self._sync_files"): Work(
-        ("nsqd_py.broker.disk:GroupSync._running", f"{DISK}:Unsynced", *WRITTEN_FILE)
+        (
+            "nsqd_py.broker.disk:GroupSync._running",
+            "nsqd_py.broker:DataPath._loaded",
+            f"{DISK}:Unsynced",
+            *WRITTEN_FILE,
+        )
     ),
     Place("nsqd_py.broker.disk.sync", "GroupSync._run_together", "self._sync_together"): Work(
         (
@@ -206,6 +212,13 @@ WORK: dict[Place, Work] = {
     ),
     Place("nsqd_py.broker.upkeep.removed_files", "RemovedFiles._check_slow", "_removed_of"): Work(
         ("nsqd_py.broker.upkeep:RemovedFiles._check_slow", *READ_FILE)
+    ),
+    Place("nsqd_py.broker.upkeep.small_files", "SmallFiles._check", "self._look"): Work(
+        (
+            "nsqd_py.broker.upkeep:SmallFiles._contents",
+            "nsqd_py.broker.upkeep:_Look",
+            "nsqd_py.broker:DataPath._loaded",
+        )
     ),
     Place("nsqd_py.broker.upkeep.housekeeping", "Housekeeper._move", "compaction.step"): Work(
         (f"{DISK}:Compaction", *WRITTEN_FILE)
@@ -496,6 +509,7 @@ METHODS: dict[str, tuple[str, ...]] = {
             "cut",
             "is_cut",
             "is_surely_whole",
+            "_read_place",
             "_least_bytes",
             "reopen_with",
         ),
@@ -507,6 +521,8 @@ METHODS: dict[str, tuple[str, ...]] = {
     f"{JOURNALS}.journal:LargeSnapshot": ("write",),
     f"{DISK}.compaction:Compaction": ("step", "_begin", "_sync"),
     "nsqd_py.broker.disk.sync:GroupSync": ("_sync_files", "_sync_together"),
+    "nsqd_py.broker.data_path:DataPath": ("is_here",),
+    "nsqd_py.broker.upkeep.small_files:SmallFiles": ("_look", "_keep"),
     "nsqd_py.broker.peek:Peek": ("_read",),
     "nsqd_py.broker.metadata:MetadataWriter": ("_replace",),
     "nsqd_py.broker.clock_file:ClockKeeper": ("_replace",),

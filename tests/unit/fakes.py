@@ -17,6 +17,7 @@ import gevent
 import gevent.event
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.data_path import DataPath
 from nsqd_py.broker.lifetime.startup import load
 from nsqd_py.diskqueue.files.open_files import OPEN_FILES
 from nsqd_py.pqueues.alarms import Alarms
@@ -186,6 +187,7 @@ class World:
         self.iteration: Any = FakeIteration()
         self.threadpool: Any = FakeThreadPool()
         self.disk_speed = DiskSpeed(self.alarms, self.clock, self.clock, self.log)
+        self.data_path = DataPath(Path(), self.log)
 
     def run(self) -> None:
         """End the iteration, and those that this begets."""

@@ -64,7 +64,7 @@ class JournalWriter:
             self._greenlet.join()
 
     def _write(self, now_ns: int) -> None:
-        if self._greenlet is not None:
+        if self._greenlet is not None or self._services.data_path.problem:
             self._alarm.set(now_ns + JOURNAL_DELAY_NS)
             return
         noted, self._changed = self._changed, []

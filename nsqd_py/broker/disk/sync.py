@@ -279,6 +279,9 @@ class GroupSync:
         self._running[topic] = self._clock()
         began_ns = monotonic_ns()
         sync_and_release(taken)
+        if not self.services.data_path.is_here():
+            for unsynced in taken:
+                unsynced.is_whole = False
         return monotonic_ns() - began_ns
 
     def _synced(self, sync: _Sync, job: Job) -> None:

@@ -44,6 +44,19 @@ def close(broker: Broker) -> None:
         broker.log.error("NSQ: failed to record that this was a clean stop - %s", error)
 
 
+def leave(broker: Broker) -> None:
+    """End without a write: the data path is another directory. What is acknowledged is in the one that nsqd has loaded.
+
+    Blocks this greenlet.
+    """
+    broker.housekeeper.pause()
+    broker.journals.stop()
+    broker.journals.settle()
+    broker.sync.flush(len(broker.topics))
+    broker.sync.close()
+    broker.log.error("NSQ: nothing is written at this end: %s", broker.services.data_path.problem)
+
+
 def _close_topics(broker: Broker) -> dict[str, LogEnd]:
     """Close all topics. Return the ends of the logs, without those of topics that could not be written."""
     closing = [_Closing(topic, broker.services, broker.removed_files) for topic in broker.topics.values()]

@@ -48,9 +48,16 @@ def load(broker: Broker, directory: Path, *, is_same_boot: bool = False) -> None
     # It may write a file: after all that may refuse the directory.
     broker.guids.node_id = _node_id(broker, directory)
     broker.log.info("ID: %d", broker.guids.node_id)
-    listed = _read_metadata(broker, directory / state_files.METADATA_FILE)
+    path = directory / state_files.METADATA_FILE
+    is_missing = not path.exists()
+    listed = _read_metadata(broker, path)
     entries = {entry.name: entry for entry in listed}
     files = _find_files(directory, entries)
+    if is_missing and entries:
+        broker.log.warning(
+            "NSQ: %s is gone. Topics and channels are taken from their files; which of them were paused is not known any more",
+            path.name,
+        )
     _complete_deletions(broker, directory, files, entries)
     for entry in _durable(broker, entries.values()):
         try:

@@ -63,6 +63,7 @@ class Housekeeper:
         self._log = services.log
         self._clock = services.clock
         self._disk_speed = services.disk_speed
+        self._data_path = services.data_path
         self._clean_alarm = services.alarms.alarm(self._clean_up_all)
         self._compact_alarm = services.alarms.alarm(lambda _now_ns: self._start())
 
@@ -105,7 +106,7 @@ class Housekeeper:
         """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
         topic.trim_memory()
         if topic.log is not None:
-            is_too_early = self._disk_speed.is_slow
+            is_too_early = self._disk_speed.is_slow or bool(self._data_path.problem)
             if is_too_early or (makes_room and topic.is_writing):
                 self._clean_later(topic, makes_room=makes_room)
             elif makes_room:
@@ -287,6 +288,9 @@ class Housekeeper:
         """Drop and compact what is worth it; return the pause before the next check, in ns."""
         began_ns = time.perf_counter_ns()
         try:
+            if self._data_path.problem:
+                self._clean_later(topic)
+                return _PAUSE_WHILE_SLOW_NS
             if topic.disk_speed.is_slow:
                 self._drop_in_threads(topic)
                 self._clean_later(topic)
@@ -313,7 +317,8 @@ class Housekeeper:
         return 0
 
     def _may_go_on(self, topic: Topic) -> bool:
-        return not self._is_paused and not topic.is_closed and not self._disk_speed.is_slow
+        is_free = not (self._is_paused or self._disk_speed.is_slow or self._data_path.problem)
+        return is_free and not topic.is_closed
 
     def _choose(self, topic: Topic, log: TopicLog) -> tuple[LogFile, list[Range], LogFile | None] | None:
         """Return a file that is worth compacting, its live numbers, and the neighbour that can take them, or None."""

@@ -42,6 +42,7 @@ class RemovedFiles:
         self._next_slow_check_ns = 0
         self._alarm = services.alarms.alarm(self._check_some)
         self._services = services
+        self._data_path = services.data_path
 
     def start(self) -> None:
         """Check the files of some topics once a second."""
@@ -52,6 +53,8 @@ class RemovedFiles:
 
     def _check_some(self, now_ns: int) -> None:
         self._alarm.set(now_ns + _CHECK_EVERY_NS)
+        if self._data_path.problem:
+            return
         checked = list(islice(self._to_check, _CHECKED_AT_ONCE))
         if len(checked) < _CHECKED_AT_ONCE:
             self._to_check = iter(list(self._topics.values()))
@@ -68,10 +71,14 @@ class RemovedFiles:
     def check_synced(self, topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> OSError | None:
         """Check files that were synced; return an error if one of them was removed or cut by another program."""
         files = [file for file in files if file in log.files]  # nsqd itself drops files, also during a sync
-        self.check(topic, log, files)
-        if not any(file.was_cut for file in files):
-            return None
-        error = OSError(errno.EIO, self.problems.get(topic, "a log file was removed or cut"))
+        error: OSError
+        if not self._data_path.is_here():
+            error = self._data_path.refusal()
+        else:
+            self.check(topic, log, files)
+            if not any(file.was_cut for file in files):
+                return None
+            error = OSError(errno.EIO, self.problems.get(topic, "a log file was removed or cut"))
         log.syncs.directory_error = error
         return error
 
@@ -80,6 +87,8 @@ class RemovedFiles:
         for file in files:
             if topic.is_slow or not file.is_cut():  # checking one takes 0.6 us
                 continue
+            if not self._data_path.is_here():  # its files come back with it
+                return
             self._report(topic, log, file)
             if self._is_restorable(topic, log, file) and not os.path.lexists(file.path):
                 self._begin_to_restore(topic, log, file)
@@ -104,6 +113,8 @@ class RemovedFiles:
                 file.unpin()
             self._slow_check = None
             self._next_slow_check_ns = self._services.clock() + _CHECK_SLOW_EVERY_NS
+        if found and not self._data_path.is_here():
+            return
         for file, has_name in found:
             topic, log = files[file]
             if topic.is_closed or file not in log.files:
@@ -120,6 +131,7 @@ class RemovedFiles:
         if file.cut_is_reported:
             return
         file.cut_is_reported = True
+        file.was_cut = True
         log.damage.removed_files += 1
         text = f"{file.name} was removed or cut while it was in use: what is not in memory is lost when nsqd stops"
         self._services.log.error("TOPIC(%s): %s", topic.name, text)

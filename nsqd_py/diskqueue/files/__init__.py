@@ -14,6 +14,7 @@ LogFile.end_offset, end_seq, missing_count, newest_ns, salt  threads read what t
     file: each is one number, which rises
 LogFile.allocated, was_cut  the thread that writes, and the event loop that checks for cut files: `allocated` rises after space
     is allocated, and falls before it is given back; `was_cut` is only ever set
+LogFile._place  both set it, in one step, to a place where they have just seen the file under its name
 LogFile.most_ahead, most_bytes, writes_zeros  the event loop sets them while no thread writes to the file
 LogFile.path  the event loop replaces it in one step, by a name in the same directory
 LogFile.index_offsets, _index_counts, _index_newest_ns, _index_seqs  threads search them while the event loop appends: each

@@ -161,7 +161,8 @@ class LogFile(LazyFile):
     writes_zeros   True if space is written too while syncs are small: one of new pages then changes no metadata, and takes
                    125 us instead of 190
     most_bytes     size up to which the file is preallocated
-    was_cut        True if another program truncated or removed the file; the broker sets `cut_is_reported`
+    was_cut        True if another program truncated the file. If it was removed or moved, the broker sets it, with
+                   `cut_is_reported`: until then, the file may come back
     is_set_aside   True if its log has removed it, since a write to it failed in a thread
     index_offsets  offsets of some records, about one per 64 KiB, in rising order
 
@@ -188,6 +189,7 @@ class LogFile(LazyFile):
         self.missing_count = 0
         self.is_unmovable = False
         self.newest_ns = 0
+        self._place = ""  # the real path at which `is_cut` has seen it
         self.was_cut = False
         self.cut_is_reported = False
         self.is_set_aside = False
@@ -351,7 +353,7 @@ class LogFile(LazyFile):
             os.ftruncate(fd, self.end_offset)
 
     def is_cut(self) -> bool:
-        """True if another program truncated, removed or renamed the file.
+        """True if another program truncated the file, or if its name is that of no file, or of another one.
 
         The event loop and the thread that writes may both ask: `was_cut` is only ever set.
         """
@@ -359,13 +361,23 @@ class LogFile(LazyFile):
             return False
         least_bytes = self._least_bytes
         try:
+            place = self._read_place() if self.is_open else ""  # before the check that it is there
             named = os.stat(self.path)
-            is_other = self.is_open and not os.path.samestat(named, os.fstat(self._fd))
-            if is_other or named.st_size < min(least_bytes, self._least_bytes):
-                self.was_cut = True
+            if self.is_open and not os.path.samestat(named, os.fstat(self._fd)):
+                return True
         except OSError:
+            return True
+        if named.st_size < min(least_bytes, self._least_bytes):
             self.was_cut = True
+        elif place.endswith(f"/{self.path.name}"):
+            self._place = place
         return self.was_cut
+
+    def _read_place(self) -> str:
+        """Return where the open file is by now: its real path, which a link or a mount may hide; "" without /proc."""
+        with contextlib.suppress(OSError):
+            return os.readlink(f"/proc/self/fd/{self._fd}")
+        return ""
 
     @property
     def _least_bytes(self) -> int:
@@ -375,7 +387,9 @@ class LogFile(LazyFile):
         return max(self.end_offset, self.allocated)
 
     def is_surely_whole(self) -> bool:
-        """True if the open file has always had a name and its full length; False also where /proc does not say.
+        """True if the open file has its full length, and is where `is_cut` has seen it under its name.
+
+        False also where /proc does not say. A mount over the directory is not seen: `DataPath` finds it.
 
         Since Linux 6.13, each fstat makes the next write change the times of the file: its fdatasync took 180 us, not 120.
         """
@@ -383,7 +397,7 @@ class LogFile(LazyFile):
             return False
         try:
             is_long = os.lseek(self._fd, 0, os.SEEK_END) >= self._least_bytes
-            return is_long and os.readlink(f"/proc/self/fd/{self._fd}").endswith(self.path.name)
+            return is_long and os.readlink(f"/proc/self/fd/{self._fd}") == self._place
         except OSError:
             return False
 
@@ -410,6 +424,9 @@ class LogFile(LazyFile):
         return self.sync_error is None and self.end_offset <= max(self.synced_offset, self._clean_offset)
 
     def close_for_now(self) -> bool:
+        # Its content may be nowhere else, or at an unknown place.
+        if self.is_open and self.is_cut():
+            return False
         if not super().close_for_now():
             return False
         # A write then finds no space, and opens the file to allocate some: writes to open files need no extra check.

@@ -263,23 +263,25 @@ class LargeSnapshot:
 
 
 class Journal:
-    """The file of a journal. Every method may raise OSError; then the journal is unchanged.
+    """The file of a journal. Methods that write raise OSError; then the journal is unchanged.
 
     version      changes whenever the file is replaced by another one
     is_unsynced  True if it was written since the last sync
     size_bytes   the size of all complete entries
+    needs_snapshot  True if the file may be another one than nsqd has written, so that nothing is appended to it
     large_snapshot  the one that is being written, or None
 
     The file is open only during writes, a few times a second, 5 us each: a process may have more channels than
     descriptors.
     """
 
-    __slots__ = ("is_unsynced", "path", "large_snapshot", "size_bytes", "version")
+    __slots__ = ("is_unsynced", "path", "large_snapshot", "needs_snapshot", "size_bytes", "version")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.version = 0
         self.is_unsynced = False
+        self.needs_snapshot = False
         self.size_bytes = 0
         self.large_snapshot: LargeSnapshot | None = None
 
@@ -351,6 +353,8 @@ class Journal:
         """
         if self.large_snapshot is not None:
             return False
+        if self.needs_snapshot:
+            return True
         needed = _RANGE.size * ranges + WAIT_BYTES * runs
         is_large = self.size_bytes > max(_COMPACT_ABOVE, _GROWTH * needed)
         if is_large or not self.size_bytes:
@@ -359,6 +363,11 @@ class Journal:
             return os.lstat(self.path).st_size < self.size_bytes
         except FileNotFoundError:
             return True
+
+    def want_snapshot(self) -> None:
+        """Have the next write replace the file: what it has may be another position, or nothing."""
+        self.close()
+        self.needs_snapshot = True
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by a snapshot."""
@@ -372,6 +381,7 @@ class Journal:
     def note_replaced(self, size_bytes: int) -> None:
         """Note that the file was replaced by another one."""
         self.large_snapshot = None
+        self.needs_snapshot = False
         self.version += 1
         self.size_bytes = size_bytes
         self.is_unsynced = True
