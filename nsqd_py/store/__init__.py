@@ -21,6 +21,7 @@ restoring  the room that writes what the store has into a data path
 checking   checks the objects of a store, for the scrub and --check-data
 scrub      reads the objects again and again, and has damaged ones repaired
 repairing  repairs nsqd's log files with what the store has
+absent     says which unfinished messages a data path lacks
 backup     --backup-to and --restore-from: a backup is a store that is written once
 requests   counts the requests of a day
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX, read_journal
-from nsqd_py.diskqueue.journals.ranges import Range
+from nsqd_py.diskqueue.journals.ranges import Range, count_of
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.feed.feed import PIECE_BYTES
@@ -42,8 +42,10 @@ from nsqd_py.standby.copies.data_path import topic_of
 from nsqd_py.standby.copies.syncing import sync_paths
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import check_group
-from nsqd_py.standby.messages import Offer, Round
+from nsqd_py.standby.messages import Message, Offer, Round
+from nsqd_py.store.absent import absent_in
 from nsqd_py.store.files import PREFIX_BYTES
+from nsqd_py.store.image import LogSource
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, BadObject, Head, StoredFile
 from nsqd_py.store.log_bytes import crc_of, end_of
 from nsqd_py.store.reading import read_state
@@ -147,10 +149,16 @@ class _Complete(Exception):
 
 
 class _FirstRounds(Follower):
-    """A follower that ends after _ROUNDS. It acknowledges nothing, so that no publisher relies on it."""
+    """A follower that ends after _ROUNDS. It acknowledges nothing, so that no publisher relies on it.
+
+    only_stored  the topics of which the nsqd has unfinished messages only in its store, as it has listed them
+    """
+
+    only_stored: dict[str, TopicListing]
 
     def take(self) -> None:
         """Write what the primary has, and sync it."""
+        self.only_stored = {}
         try:
             self._follow()
         except _Complete:
@@ -160,6 +168,11 @@ class _FirstRounds(Follower):
 
     def _offer(self) -> Offer:
         return replace(super()._offer(), is_backup=True)
+
+    def _take(self, message: Message) -> None:
+        super()._take(message)
+        if isinstance(message, TopicListing) and message.only_stored:
+            self.only_stored[message.topic] = message
 
     def _acknowledge(self) -> None:
         """A backup is synced at its end."""
@@ -218,17 +231,51 @@ def _make(options: NsqdOptions, work: Path, objects: Objects) -> tuple[int, int,
     copy = work / _COPY
     os.mkdir(copy, DIRECTORY_MODE)
     try:
-        _FirstRounds(options, copy, None, Log(level=FATAL), lambda: "").take()
+        nsqd = _FirstRounds(options, copy, None, Log(level=FATAL), lambda: "")
+        nsqd.take()
         (copy / EPOCHS_FILE).unlink(missing_ok=True)
         for path in copy.iterdir():
             if path.is_dir():  # the copy has set aside what was deleted in the meantime
                 shutil.rmtree(path)
+        if nsqd.only_stored:
+            _add_stored(options, copy, nsqd.only_stored)
         damage = _damage_in(copy)
         sizes = [path.stat().st_size for path in copy.iterdir()]
         _StoreWriter(objects, copy, options.standby_of).write()
     except Exception as error:
         raise BadBackup(f"the backup of {options.standby_of} is not complete: {sentence(error)}") from error
     return len(sizes), sum(sizes), damage
+
+
+def _add_stored(options: NsqdOptions, copy: Path, only_stored: Mapping[str, TopicListing]) -> None:
+    """Add the log files to a copy that nsqd has only in its store. Raises BadBackup without --store, or if that lacks some"""
+    if options.store:
+        objects = _objects_of(options, options.store)
+        image = read_state(objects, None, copy).image
+        restoration = Restoration(copy, objects, nothing, Log(level=FATAL))
+        for topic, absent in absent_in(copy).items():
+            if topic in only_stored:
+                needed = [source for source in image.log_files(topic) if _overlaps(source, absent)]
+                restoration.fetch(source for source in needed if not (copy / source.name).exists())
+        if restoration.failed:
+            raise BadBackup(next(iter(restoration.failed.values())))
+    left = absent_in(copy)
+    missing = [listing for topic, listing in only_stored.items() if topic in left]
+    if missing:
+        counts = [f"{count_of(left[listing.topic])} messages of topic {listing.topic}" for listing in missing]
+        store = missing[0].store
+        raise BadBackup(
+            f"{joined(counts, _MOST_NAMED, 'topics')} that are not finished are only in its store {store}: give "
+            f"--store={store} too, or restore the store instead, into another data path with --restore-from={store}"
+        )
+
+
+def _overlaps(source: LogSource, ranges: list[Range]) -> bool:
+    """True if a log file that a store has may have messages of these ranges."""
+    end_seq = ranges[-1][1]
+    if source.stored is not None and source.tail is None:
+        end_seq = source.stored.end_seq
+    return any(source.first_seq < high and low < end_seq for low, high in ranges)
 
 
 def _has_head(objects: Objects) -> bool:
@@ -355,6 +402,7 @@ def _restore(options: NsqdOptions) -> tuple[str, str]:
         try:
             count, lost = _write_files(options, source, target)
             damage = _damage_in(target)
+            absent = absent_in(target)
         except BaseException as error:
             for name in set(os.listdir(descriptor)) - {"lost+found"}:
                 os.unlink(name, dir_fd=descriptor)
@@ -366,6 +414,12 @@ def _restore(options: NsqdOptions) -> tuple[str, str]:
     text = f"{target} has the {count} files of {source}: start nsqd with --data-path={target}"
     if lost:
         return text, f"{source} is damaged, and {lost}"
+    if not damage and absent:
+        counts = [f"{count_of(ranges)} messages of topic {topic}" for topic, ranges in absent.items()]
+        return text, (
+            f"{joined(counts, _MOST_NAMED, 'topics')} that were not finished are not in {source}: they were lost before it was "
+            "made, or only in the store of that nsqd (--restore-from that store instead)"
+        )
     if not damage:
         return text, ""
     return text, f"they were damaged when {source} was made, and what cannot be read is missing: {damage}"

@@ -1,0 +1,143 @@
+"""A thin nsqd has unfinished messages only in its store: nothing takes it for one that has everything on its disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_processes import consume_all
+from tests.support.tool_process import run_tool
+
+pytestmark = pytest.mark.ours
+
+COUNT = 400
+BODIES = [b"%05d" % number * 20 for number in range(COUNT)]
+FLAGS = (
+    "--store-interval=50ms",
+    "--store-scrub-requests=0",
+    "--store-retention-time=1h",
+    "--max-bytes-per-file=10000",
+    "--accept-standbys",
+)
+
+
+class Thin:
+    """Makes nsqds with a store in a directory. `start` is a thin one: most messages are only in the store."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.store = f"file://{directory}/store"
+        self.made: list[NsqdProcess] = []
+
+    def nsqd(self, name: str, *flags: str) -> NsqdProcess:
+        self.made.append(NsqdProcess(self.directory / name, *flags))
+        return self.made[-1]
+
+    def with_store(self, name: str, url: str = "", *flags: str) -> NsqdProcess:
+        return self.nsqd(name, f"--store={url or self.store}", *FLAGS, *flags)
+
+    def start(self, name: str = "thin") -> NsqdProcess:
+        first = self.with_store("first").start()
+        first.create("t", "c")
+        first.publish("t", BODIES)
+        wait_until(lambda: is_stored(first))
+        first.restart()  # its base has the log files
+        first.pub("t", b"last")
+        wait_until(lambda: is_stored(first))
+        wait_until(
+            lambda: len(list(self.directory.glob("store/files/t/*.log"))) > 3, what="log files in the store"
+        )
+        assert first.stop() == 0
+        shutil.rmtree(first.data_path)
+        self.restore(name)
+        return self.made[-1]
+
+    def restore(self, name: str) -> NsqdProcess:
+        thin = self.with_store(name, "", f"--restore-from={self.store}").start()
+        assert len(list(thin.data_path.glob("t.*.log"))) <= 3
+        assert depth(thin) == COUNT + 1
+        return thin
+
+
+def is_stored(nsqd: NsqdProcess) -> bool:
+    shown = nsqd.stats()["store"]
+    return shown["state"] == "storing" and not shown["lag_messages"] and not shown["lag_ms"]
+
+
+def depth(nsqd: NsqdProcess) -> int:
+    found: int = nsqd.wait_for_channel("t", "c")["depth"]
+    return found
+
+
+def lost(nsqd: NsqdProcess) -> int:
+    found: int = nsqd.channel_stats("t", "c").get("lost_count", 0)
+    return found
+
+
+@pytest.fixture
+def thin(tmp_path: Path) -> Iterator[Thin]:
+    made = Thin(tmp_path)
+    yield made
+    for nsqd in made.made:
+        nsqd.destroy()
+
+
+def run(*flags: str) -> tuple[int, str, str]:
+    done = run_tool("nsq_apps.nsqd", *flags)
+    return done.returncode, done.stdout, done.stderr
+
+
+# ---- backups
+
+
+def test_a_backup_of_a_thin_nsqd_is_refused(thin: Thin) -> None:
+    nsqd = thin.start()
+    target = thin.directory / "backup"
+    status, output, errors = run(f"--backup-to={target}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
+    assert (status, output) == (1, "")
+    assert "messages of topic t that are not finished are only in its store " + thin.store in errors
+    assert f"give --store={thin.store}" in errors
+    assert errors.count("\n") == 1
+    assert not target.exists()
+
+
+def test_with_the_store_a_backup_of_a_thin_nsqd_has_everything(thin: Thin) -> None:
+    nsqd = thin.start()
+    target = thin.directory / "backup"
+    primary = f"--standby-of=127.0.0.1:{nsqd.tcp_port}"
+    status, _, errors = run(f"--backup-to={target}", primary, f"--store={thin.store}")
+    assert (status, errors) == (0, "")
+    data_path = thin.directory / "restored"
+    status, _, errors = run(f"--restore-from={target}", f"--data-path={data_path}")
+    assert (status, errors) == (0, "")
+    restored = thin.nsqd("restored").start()
+    assert lost(restored) == 0
+    assert consume_all(restored, "t", "c") == [*BODIES, b"last"]
+
+
+def test_a_backup_that_lacks_messages_is_not_restored_without_a_word(thin: Thin) -> None:
+    """Backups of earlier versions do."""
+    nsqd = thin.start()
+    target = thin.directory / "backup"
+    made = thin.directory / "made"
+    assert (
+        run(f"--backup-to={target}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}", f"--store={thin.store}")[0]
+        == 0
+    )
+    assert run(f"--restore-from={target}", f"--data-path={made}")[0] == 0
+    sorted(made.glob("t.*.log"))[0].unlink()
+    poor = thin.nsqd("made", "--accept-standbys").start()
+    lacks = lost(poor)
+    assert lacks > 0
+    again = thin.directory / "again"
+    assert run(f"--backup-to={again}", f"--standby-of=127.0.0.1:{poor.tcp_port}")[0] == 0
+    status, output, errors = run(f"--restore-from={again}", f"--data-path={thin.directory / 'poor'}")
+    assert (status, "start nsqd with" in output) == (1, True)
+    assert (
+        f"{lacks} messages of topic t that were not finished are not in {again}: they were lost before it was made"
+        in errors
+    )
