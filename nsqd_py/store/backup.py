@@ -42,7 +42,7 @@ from nsqd_py.standby.copies.data_path import topic_of
 from nsqd_py.standby.copies.syncing import sync_paths
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import check_group
-from nsqd_py.standby.messages import Message, Offer, Round
+from nsqd_py.standby.messages import Offer, Round
 from nsqd_py.store.absent import absent_in
 from nsqd_py.store.files import PREFIX_BYTES
 from nsqd_py.store.image import LogSource
@@ -149,16 +149,10 @@ class _Complete(Exception):
 
 
 class _FirstRounds(Follower):
-    """A follower that ends after _ROUNDS. It acknowledges nothing, so that no publisher relies on it.
-
-    only_stored  the topics of which the nsqd has unfinished messages only in its store, as it has listed them
-    """
-
-    only_stored: dict[str, TopicListing]
+    """A follower that ends after _ROUNDS. It acknowledges nothing, so that no publisher relies on it."""
 
     def take(self) -> None:
         """Write what the primary has, and sync it."""
-        self.only_stored = {}
         try:
             self._follow()
         except _Complete:
@@ -169,10 +163,8 @@ class _FirstRounds(Follower):
     def _offer(self) -> Offer:
         return replace(super()._offer(), is_backup=True)
 
-    def _take(self, message: Message) -> None:
-        super()._take(message)
-        if isinstance(message, TopicListing) and message.only_stored:
-            self.only_stored[message.topic] = message
+    def _note_store(self) -> None:
+        """A backup is no standby, and has no state."""
 
     def _acknowledge(self) -> None:
         """A backup is synced at its end."""
@@ -248,7 +240,7 @@ def _make(options: NsqdOptions, work: Path, objects: Objects) -> tuple[int, int,
 
 
 def _add_stored(options: NsqdOptions, copy: Path, only_stored: Mapping[str, TopicListing]) -> None:
-    """Add the log files to a copy that nsqd has only in its store. Raises BadBackup without --store, or if that lacks some"""
+    """Add the log files to a copy that nsqd has only in its store. Raises BadBackup without --store, or if that lacks some."""
     if options.store:
         objects = _objects_of(options, options.store)
         image = read_state(objects, None, copy).image

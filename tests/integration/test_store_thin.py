@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,12 @@ def is_stored(nsqd: NsqdProcess) -> bool:
 def depth(nsqd: NsqdProcess) -> int:
     found: int = nsqd.wait_for_channel("t", "c")["depth"]
     return found
+
+
+def on_disk(nsqd: NsqdProcess) -> int:
+    """The number of messages in its log files, of which the first one is no hole."""
+    first = sorted(nsqd.data_path.glob("t.*.log"))[0]
+    return COUNT + 1 - int(first.name.split(".")[1])
 
 
 def lost(nsqd: NsqdProcess) -> int:
@@ -141,3 +148,62 @@ def test_a_backup_that_lacks_messages_is_not_restored_without_a_word(thin: Thin)
         f"{lacks} messages of topic t that were not finished are not in {again}: they were lost before it was made"
         in errors
     )
+
+
+# ---- standbys
+
+
+def standby(thin: Thin, primary: NsqdProcess, *flags: str) -> NsqdProcess:
+    return thin.nsqd("standby", f"--standby-of=127.0.0.1:{primary.tcp_port}", *flags).start()
+
+
+def figures(nsqd: NsqdProcess) -> dict[str, Any]:
+    found: dict[str, Any] = nsqd.stats()["standby"]
+    return found
+
+
+def test_a_standby_of_a_thin_primary_needs_the_same_store(thin: Thin) -> None:
+    primary = thin.start()
+    copy = standby(thin, primary)
+    warning = "WARNING: STANDBY: the copy is not complete, and cannot be promoted"
+    wait_until(lambda: warning in copy.log_text(), what="the warning")
+    shown = figures(copy)
+    assert f"{COUNT + 1 - on_disk(primary)} messages of t" in shown["error"]
+    assert (shown["state"], shown["is_complete"]) == ("copying", False)
+    assert f"give this standby --store={thin.store} too" in shown["error"]
+    assert "the copy is not complete" in copy.http("GET", "/ping").text
+    checked = run_tool("nsq_apps", "nsq_stat", f"--nsqd-http-address=127.0.0.1:{copy.http_port}", "--check")
+    assert "unfinished messages only in its store" in checked.stdout + checked.stderr
+    assert copy.http("POST", "/promote").status == 409
+    primary.kill()
+    assert copy.stop() == 0
+    address = f"127.0.0.1:{primary.tcp_port}"
+    errors = thin.nsqd("standby", "--promote").fails_to_start()
+    assert f"{address} had unfinished messages only in its store" in errors
+    promoted = thin.nsqd("standby", "--promote", f"--store={thin.store}").start()
+    assert (depth(promoted), lost(promoted)) == (COUNT + 1, 0)
+    assert sorted(consume_all(promoted, "t", "c")) == sorted([*BODIES, b"last"])
+
+
+def test_a_standby_with_the_store_of_a_thin_primary_is_complete(thin: Thin) -> None:
+    primary = thin.start()
+    copy = standby(thin, primary, f"--store={thin.store}")
+    wait_until(lambda: figures(copy)["state"] == "following")
+    assert (figures(copy)["is_complete"], figures(copy)["error"]) == (True, "")
+
+
+def test_a_standby_is_not_complete_while_a_channel_needs_the_history_in_the_store(thin: Thin) -> None:
+    """It learns that while it follows."""
+    primary = thin.with_store("primary").start()
+    primary.create("t", "c")
+    primary.publish("t", BODIES)
+    copy = standby(thin, primary)
+    assert len(consume_all(primary, "t", "c")) == COUNT
+    wait_until(lambda: len(list(primary.data_path.glob("t.*.log"))) == 1, what="files to leave the disk")
+    wait_until(lambda: figures(copy)["is_complete"])
+    primary.post("/channel/seek?topic=t&channel=c&to=earliest")
+    wait_until(lambda: "messages of t" in figures(copy)["error"], what="the error")
+    assert not figures(copy)["is_complete"]
+    assert len(consume_all(primary, "t", "c")) == COUNT
+    wait_until(lambda: figures(copy)["is_complete"], what="the copy to be complete")
+    assert figures(copy)["error"] == ""
