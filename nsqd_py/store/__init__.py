@@ -8,6 +8,7 @@ contents   the messages of a store as parts of log files, for who reads it in pl
 reading    reads the state at one moment, from the base before if the newest one is damaged
 logs_here  whose messages a store has, and which logs a data path has, by their epochs
 ownership  one writer at a time: claims, and rounds that only their owner can add
+leaving    refuses to leave a store that has messages which the data path lacks
 permission  decides whether an nsqd may claim a store
 options    the settings
 start      claims the store, and gets from it what is missing in the data path

@@ -5,29 +5,45 @@ A start of nsqd counts them as lost where its store does not have them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nsqd_py.diskqueue.journals.journal import SavedPosition, read_journal
 from nsqd_py.diskqueue.journals.ranges import Range, count_of, minus, union
 from nsqd_py.diskqueue.recovery import TopicFiles, find_topic_files
 from nsqd_py.runtime.private_files import read_bytes
+from nsqd_py.runtime.threads import nothing
 from nsqd_py.store.log_bytes import end_of
+from nsqd_py.store.restoring.restoration import joined
+
+_MOST_NAMED = 10  # topics
 
 
-def absent_in(directory: Path) -> dict[str, list[Range]]:
+def absent_in(directory: Path, on_progress: Callable[[], None] = nothing) -> dict[str, list[Range]]:
     """Return the numbers of the messages that some channel has not finished, and that no log file has, by topic.
 
     Damaged records are in their file. Only files before the last one of a topic are read, and only if they have something
     unfinished or follow such a file. Raises OSError.
     """
     topics, _ = find_topic_files(directory)
-    found = {topic: _absent(files) for topic, files in topics.items()}
-    return {topic: ranges for topic, ranges in found.items() if ranges}
+    found = {}
+    for topic, files in topics.items():
+        on_progress()
+        ranges = _absent(files)
+        if ranges:
+            found[topic] = ranges
+    return found
 
 
-def count_absent(directory: Path) -> dict[str, int]:
-    """Return the number of such messages by topic. Raises OSError."""
-    return {topic: count_of(ranges) for topic, ranges in absent_in(directory).items()}
+def absent_text(directory: Path, on_progress: Callable[[], None] = nothing) -> str:
+    """Return how many messages of which topics are absent, for people; "" if none are. Raises OSError."""
+    return counts_text(absent_in(directory, on_progress))
+
+
+def counts_text(absent: Mapping[str, Sequence[Range]]) -> str:
+    """Return the numbers of messages in these ranges by topic, for people."""
+    counts = [f"{count_of(ranges)} messages of topic {topic}" for topic, ranges in absent.items()]
+    return joined(counts, _MOST_NAMED, "topics")
 
 
 def _absent(files: TopicFiles) -> list[Range]:

@@ -25,7 +25,7 @@ from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX, read_journal
-from nsqd_py.diskqueue.journals.ranges import Range, count_of
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.feed.feed import PIECE_BYTES
@@ -43,7 +43,7 @@ from nsqd_py.standby.copies.syncing import sync_paths
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
-from nsqd_py.store.absent import absent_in
+from nsqd_py.store.absent import absent_in, counts_text
 from nsqd_py.store.files import PREFIX_BYTES
 from nsqd_py.store.image import LogSource
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, BadObject, Head, StoredFile
@@ -241,8 +241,9 @@ def _make(options: NsqdOptions, work: Path, objects: Objects) -> tuple[int, int,
 
 def _add_stored(options: NsqdOptions, copy: Path, only_stored: Mapping[str, TopicListing]) -> None:
     """Add the log files to a copy that nsqd has only in its store. Raises BadBackup without --store, or if that lacks some."""
-    if options.store:
-        objects = _objects_of(options, options.store)
+    store = next(iter(only_stored.values())).store
+    if options.store.rstrip("/") == store.rstrip("/"):
+        objects = _objects_of(options, store)
         image = read_state(objects, None, copy).image
         restoration = Restoration(copy, objects, nothing, Log(level=FATAL))
         for topic, absent in absent_in(copy).items():
@@ -252,12 +253,10 @@ def _add_stored(options: NsqdOptions, copy: Path, only_stored: Mapping[str, Topi
         if restoration.failed:
             raise BadBackup(next(iter(restoration.failed.values())))
     left = absent_in(copy)
-    missing = [listing for topic, listing in only_stored.items() if topic in left]
+    missing = {topic: left[topic] for topic in only_stored if topic in left}
     if missing:
-        counts = [f"{count_of(left[listing.topic])} messages of topic {listing.topic}" for listing in missing]
-        store = missing[0].store
         raise BadBackup(
-            f"{joined(counts, _MOST_NAMED, 'topics')} that are not finished are only in its store {store}: give "
+            f"{counts_text(missing)} that are not finished are only in its store {store}: give "
             f"--store={store} too, or restore the store instead, into another data path with --restore-from={store}"
         )
 
@@ -407,9 +406,8 @@ def _restore(options: NsqdOptions) -> tuple[str, str]:
     if lost:
         return text, f"{source} is damaged, and {lost}"
     if not damage and absent:
-        counts = [f"{count_of(ranges)} messages of topic {topic}" for topic, ranges in absent.items()]
         return text, (
-            f"{joined(counts, _MOST_NAMED, 'topics')} that were not finished are not in {source}: they were lost before it was "
+            f"{counts_text(absent)} that were not finished are not in {source}: they were lost before it was "
             "made, or only in the store of that nsqd (--restore-from that store instead)"
         )
     if not damage:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.network import port_pairs
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import consume_all
 from tests.support.tool_process import run_tool
@@ -34,8 +35,8 @@ class Thin:
         self.store = f"file://{directory}/store"
         self.made: list[NsqdProcess] = []
 
-    def nsqd(self, name: str, *flags: str) -> NsqdProcess:
-        self.made.append(NsqdProcess(self.directory / name, *flags))
+    def nsqd(self, name: str, *flags: str, **settings: Any) -> NsqdProcess:
+        self.made.append(NsqdProcess(self.directory / name, *flags, **settings))
         return self.made[-1]
 
     def with_store(self, name: str, url: str = "", *flags: str) -> NsqdProcess:
@@ -110,6 +111,9 @@ def test_a_backup_of_a_thin_nsqd_is_refused(thin: Thin) -> None:
     assert f"give --store={thin.store}" in errors
     assert errors.count("\n") == 1
     assert not target.exists()
+    other = f"--store=file://{thin.directory}/other"
+    status, _, errors = run(f"--backup-to={target}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}", other)
+    assert (status, f"give --store={thin.store}" in errors) == (1, True)
 
 
 def test_with_the_store_a_backup_of_a_thin_nsqd_has_everything(thin: Thin) -> None:
@@ -207,3 +211,75 @@ def test_a_standby_is_not_complete_while_a_channel_needs_the_history_in_the_stor
     assert len(consume_all(primary, "t", "c")) == COUNT
     wait_until(lambda: figures(copy)["is_complete"], what="the copy to be complete")
     assert figures(copy)["error"] == ""
+
+
+# ---- another store
+
+
+@pytest.mark.parametrize("where", ["another", "an empty one", "that of another nsqd", "none"])
+def test_a_thin_nsqd_does_not_start_without_its_store(thin: Thin, where: str) -> None:
+    nsqd = thin.start()
+    assert nsqd.stop() == 0
+    url = f"file://{thin.directory}/typo"
+    if where == "an empty one":
+        (thin.directory / "store").rename(thin.directory / "unmounted")
+        url = thin.store
+    if where == "that of another nsqd":
+        other = thin.with_store("other", url).start()
+        other.create("t", "c")
+        assert other.stop() == 0
+    flags = () if where == "none" else (f"--store={url}",)
+    errors = thin.nsqd("thin", *flags).fails_to_start()
+    assert f"lacks unfinished messages that are in the store {thin.store}" in errors
+    assert "messages of topic t)" in errors
+    assert (thin.directory / "typo/head.json").exists() == (where == "that of another nsqd")
+    if where == "an empty one":
+        assert not (thin.directory / "store/head.json").exists()
+        shutil.rmtree(thin.directory / "store")
+        (thin.directory / "unmounted").rename(thin.directory / "store")
+    again = thin.with_store("thin").start()
+    assert (depth(again), lost(again)) == (COUNT + 1, 0)
+
+
+def test_an_nsqd_that_has_everything_on_its_disk_goes_from_store_to_store_and_back(thin: Thin) -> None:
+    first, second = f"file://{thin.directory}/one", f"file://{thin.directory}/two"
+    published = []
+
+    def serve(*flags: str) -> str:
+        nsqd = thin.nsqd("data", *flags, "--store-interval=50ms").start()
+        nsqd.create("t", "c")
+        published.append(b"%d" % len(published))
+        nsqd.pub("t", published[-1])
+        if flags:
+            wait_until(lambda: is_stored(nsqd))
+        nsqd.kill()
+        return nsqd.log_text()
+
+    assert "until now" not in serve(f"--store={first}")
+    assert f"was in the store {first} until now; nsqd goes on in" in serve(f"--store={second}")
+    assert f"was in the store {second} until now" in serve(f"--store={first}")
+    assert f"was in the store {first} until now; without --store" in serve()
+    assert "until now" not in serve(f"--store={first}")
+    serve(f"--store={second}")
+    for url in (second, first):
+        restored = thin.nsqd(f"restored-{url[-3:]}", f"--store={url}", f"--restore-from={url}").start()
+        count = len(published) if url == second else len(published) - 1
+        assert sorted(consume_all(restored, "t", "c")) == published[:count]
+
+
+def test_a_former_store_that_another_nsqd_has_written_since_is_refused(thin: Thin) -> None:
+    mine, others = port_pairs(2)
+    store = f"--store={thin.store}"
+    nsqd = thin.nsqd("data", store, "--store-interval=50ms", ports=mine).start()
+    nsqd.create("t", "c")
+    nsqd.pub("t", b"1")
+    wait_until(lambda: is_stored(nsqd))
+    nsqd.kill()
+    thin.nsqd("data", f"--store=file://{thin.directory}/two").start().kill()
+    thin.nsqd("other", store, f"--restore-from={thin.store}", ports=others).start().kill()
+    errors = thin.nsqd("data", store, ports=mine).fails_to_start()
+    assert f"has the messages of 127.0.0.1:{others[0]} (epoch 2)" in errors
+    errors = thin.nsqd("data", store, ports=others).fails_to_start()
+    assert (
+        f"has the messages of this nsqd itself, 127.0.0.1:{others[0]}, at an earlier time (epoch 2)" in errors
+    )
