@@ -73,7 +73,10 @@ class FileReport:
 
 @dataclass(slots=True)
 class ChannelReport:
-    """The messages of the log by their state in a channel. `missing` ones are neither finished nor in the log."""
+    """The messages of the log by their state in a channel. `missing` ones are neither finished nor in the log.
+
+    stored  the messages that are not finished, and only in the store
+    """
 
     name: str
     is_paused: bool
@@ -81,6 +84,7 @@ class ChannelReport:
     deferred: int
     finished: int
     missing: int
+    stored: int = 0
 
 
 @dataclass(slots=True)
@@ -172,7 +176,8 @@ def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
     yield topic.name, "", "", "", "", "", ", ".join(filter(None, notes))
     for channel in topic.channels:
         missing = f"{channel.missing:,}" if channel.missing else ""
-        note = "paused" if channel.is_paused else ""
+        stored = f"{channel.stored:,} only in the store" if channel.stored else ""
+        note = ", ".join(filter(None, ["paused" if channel.is_paused else "", stored]))
         counts = f"{channel.queued:,}", f"{channel.deferred:,}", f"{channel.finished:,}"
         yield "", channel.name, *counts, missing, note
 

@@ -6,6 +6,7 @@ What it has not finished, and has only in that store, would count as lost: then 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from nsqd_py.errors import StartError
 from nsqd_py.runtime.threads import in_thread_with_progress
@@ -46,6 +47,12 @@ def check_needs_nothing(claims: Claims, problem: str, on_progress: Callable[[], 
             f"nsqd with that store, at its present URL; nothing was changed. To go on without these messages, move {CLAIMS_FILE} "
             "out of the data path: they then count as lost"
         )
+
+
+def left_store(directory: Path) -> str:
+    """Return the store in which a data path was last, for people; "" if it was in none. Raises OSError and StartError."""
+    claims = Claims(directory)
+    return name_of(claims) if claims.store else ""
 
 
 def name_of(claims: Claims) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,3 +284,45 @@ def test_a_former_store_that_another_nsqd_has_written_since_is_refused(thin: Thi
     assert (
         f"has the messages of this nsqd itself, 127.0.0.1:{others[0]}, at an earlier time (epoch 2)" in errors
     )
+
+
+# ---- a stopped data path
+
+
+def test_what_only_the_store_has_is_not_missing_for_check_data(thin: Thin) -> None:
+    nsqd = thin.start()
+    count = COUNT + 1 - on_disk(nsqd)
+    assert nsqd.stop() == 0
+    check = f"--check-data={nsqd.data_path}"
+    status, output, errors = run(check, f"--store={thin.store}")
+    assert (status, errors) == (0, "")
+    assert f"{count:,} only in the store" in output
+    assert "\nall well\n" in output
+    status, output, errors = run(check, f"--store={thin.store}", "--log-format=json")
+    (topic,) = json.loads(output)["topics"]
+    (channel,) = topic["channels"]
+    assert (channel["queued"], channel["missing"], channel["stored"]) == (COUNT + 1 - count, 0, count)
+    status, output, errors = run(check)
+    assert (status, "is gone" in output) == (1, True)
+    assert f"was in the store {thin.store}, which may have what is gone" in errors
+    sorted(thin.directory.glob("store/files/t/*.log"))[0].unlink()
+    status, output, errors = run(check, f"--store={thin.store}")
+    assert (status, "is gone" in output, "is missing: it was deleted or lost" in output) == (1, True, True)
+
+
+def test_an_export_to_go_of_a_thin_data_path_is_refused(thin: Thin) -> None:
+    nsqd = thin.start()
+    count = COUNT + 1 - on_disk(nsqd)
+    assert nsqd.stop() == 0
+    target = thin.directory / "go"
+    status, output, errors = run(f"--data-path={nsqd.data_path}", f"--export-to-go={target}")
+    assert (status, output, target.exists()) == (1, "", False)
+    assert (
+        f"lacks unfinished messages that are in the store {thin.store} ({count} messages of topic t)"
+        in errors
+    )
+    whole = thin.directory / "whole"
+    assert run(f"--restore-from={thin.store}", f"--data-path={whole}")[0] == 0
+    status, output, errors = run(f"--data-path={whole}", f"--export-to-go={target}")
+    assert (status, errors) == (0, "")
+    assert f"1 topic, 1 channel, {COUNT + 1} messages" in output
