@@ -101,7 +101,8 @@ def _check_store(directory: Path) -> None:
     if store and absent:
         raise DataRefused(
             f"{directory} lacks unfinished messages that are in {store} ({absent}): restore that store without --store into "
-            f"another --data-path, with --restore-from, and export that. To export without them, move {STORE_FILE} out of the data path"
+            "another --data-path, with --restore-from, and export that. To export without them, move "
+            f"{STORE_FILE} out of the data path"
         )
 
 

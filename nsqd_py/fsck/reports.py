@@ -138,6 +138,10 @@ class DirectoryReport:
 def as_json(report: DirectoryReport, store: dict[str, Any] | None = None) -> str:
     """Return the whole report as one JSON object; `store` is the report on the store."""
     document = asdict(report) | {"is_well": report.is_well}
+    for topic in document["topics"]:
+        for channel in topic["channels"]:
+            if not channel["stored"]:  # only a data path with a store has the field
+                del channel["stored"]
     if store is not None:
         document["store"] = store
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()

@@ -124,8 +124,8 @@ class Claims:
         known = self._all()
         self.former = tuple(each for each in known if each.store not in ("", store))[-_MOST_FORMER:]
         self.url = self._next_url
-        writers = [each for one in known if one.store == store for each in one.writers]
-        self._write(store, [*writers, writer])
+        earlier = next((each.writers for each in known if each.store == store), [])
+        self._write(store, [*earlier, writer])
 
     def _all(self) -> list[StoreClaims]:
         return [*self.former, StoreClaims(self.store, self.url, self.writers)]
