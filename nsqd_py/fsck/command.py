@@ -60,11 +60,9 @@ def _hint(report: DirectoryReport, directory: Path, *, has_store: bool) -> str:
     from nsqd_py.store.leaving import left_store  # only a store needs it
 
     store = left_store(directory)
-    return (
-        f"{directory} was in {store}, which may have what is gone: check it with that --store too"
-        if store
-        else ""
-    )
+    if not store:
+        return ""
+    return f"{directory} was in {store}, which may have what is gone: check it with that --store too"
 
 
 def _check_store(options: NsqdOptions, directory: Path) -> StoreReport | None:
