@@ -16,6 +16,8 @@ def count_only_stored(topic: Topic) -> int:
     log = topic.log
     if log is None or log.history is None or not log.files:
         return 0
+    if len(log.files) == 1 and not log.files[0].first_seq:  # most topics: all that was published is in one file
+        return 0
     positions = [channel.position for channel in topic.channels.values() if channel.journal is not None]
     floors = [topic.released, *(position.settled_floor for position in positions)]
     if min(floors) >= log.files[-1].first_seq:  # nearly always: only the last file has unfinished messages
