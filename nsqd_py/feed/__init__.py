@@ -4,6 +4,7 @@ feed    what is new, in rounds, in an order that is safe wherever the reader sto
 lag     how far the reader is behind                           pure
 pieces  the pieces of a round, and what a reader has already   pure
 codec   the pieces as bytes                                    pure
+only_stored  counts the unfinished messages that only the store has
 
 The sender to a standby or a backup (`nsqd_py.standby.stream`) is such a reader.
 

@@ -25,6 +25,7 @@ WRITE, BEGIN, PART, COMMIT, REMOVE, TOPIC, LISTED = range(1, 8)
 
 _KINDS: dict[type, int] = {Write: WRITE, Begin: BEGIN, Part: PART, Commit: COMMIT, Remove: REMOVE}
 _FILE_HEAD = Struct("<BHQ")
+_MOST_URL = 2048
 
 
 class BadPiece(NsqdError):
@@ -46,13 +47,20 @@ Message = FileMessage | TopicListing | TopicsListed
 def encode(piece: Piece) -> tuple[bytes, ...]:
     """Return the bytes of a piece, in parts that the caller joins with others."""
     if isinstance(piece, TopicListing):
-        return bytes([TOPIC]), json.dumps(asdict(piece)).encode()
+        return bytes([TOPIC]), _encode_listing(piece)
     if isinstance(piece, TopicsListed):
         return (bytes([LISTED]),)
     kind = _KINDS[type(piece)]
     if isinstance(piece, Write | Part):
         return file_parts(kind, piece.name, piece.offset, piece.data)
     return file_parts(kind, piece.name)
+
+
+def _encode_listing(listing: TopicListing) -> bytes:
+    fields = asdict(listing)
+    if not listing.only_stored:  # earlier versions have neither
+        del fields["only_stored"], fields["store"]
+    return json.dumps(fields).encode()
 
 
 def file_parts(kind: int, name: str, offset: int = 0, data: bytes = b"") -> tuple[bytes, ...]:
@@ -87,4 +95,7 @@ def _listing(fields: dict[str, Any]) -> TopicListing:
     files = {name: checked_number(offset) for name, offset in fields["files"].items()}
     next_seq = checked_number(fields["next_seq"])
     journals = list(map(str, fields["journals"]))
-    return TopicListing(str(fields["topic"]), decode_epochs(fields["epochs"]), next_seq, files, journals)
+    only_stored = checked_number(fields.get("only_stored", 0))
+    store = str(fields.get("store", ""))[:_MOST_URL]
+    epochs = decode_epochs(fields["epochs"])
+    return TopicListing(str(fields["topic"]), epochs, next_seq, files, journals, only_stored, store)

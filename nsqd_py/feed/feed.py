@@ -25,6 +25,7 @@ from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import DELETED, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.feed.lag import Amount, Lag
+from nsqd_py.feed.only_stored import count_only_stored
 from nsqd_py.feed.pieces import (
     CHECKED_BYTES,
     Begin,
@@ -84,6 +85,7 @@ class _CopiedTopic:
     replaced    files of which the reader has another version, by first sequence number
     gone        names of files that were dropped
     may_go      those of them that were dropped before the journals that come next
+    is_thin     True if the reader was told that only the store has some of the unfinished messages
     """
 
     name: str
@@ -96,6 +98,7 @@ class _CopiedTopic:
     replaced: set[int] = field(default_factory=set)
     gone: list[str] = field(default_factory=list)
     may_go: list[str] = field(default_factory=list)
+    is_thin: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -183,6 +186,16 @@ class Feed:
             topic = self._broker.topics.get(name)
             if topic is not None and topic.log is copied.log and copied.listed is not copied.log.files:
                 self._changed.setdefault(topic, set())
+
+    def is_outdated(self) -> bool:
+        """True if the list of a topic is wrong about messages that only the store has: a channel was moved, or has read them."""
+        return any(map(self._is_outdated, self._topics.values()))
+
+    def _is_outdated(self, copied: _CopiedTopic) -> bool:
+        topic = self._broker.topics.get(copied.name)
+        if topic is None or topic.log is not copied.log:
+            return False
+        return copied.is_thin != (count_only_stored(topic) > 0)
 
     # ---- what no round has yet
 
@@ -333,7 +346,10 @@ class Feed:
                 self._to_copy_bytes += file.end_offset - offset
         names = {file.name: matching.get(file.name, 0) for file in log.files}
         journals = [journal_name(topic.name, name) for name in topic.channels]
-        return TopicListing(topic.name, log.epochs, log.next_seq, names, journals)
+        only_stored = count_only_stored(topic)
+        copied.is_thin = only_stored > 0
+        store = self._broker.options.store if only_stored else ""
+        return TopicListing(topic.name, log.epochs, log.next_seq, names, journals, only_stored, store)
 
     def _logs_then_journals(self, changed: dict[Topic, set[Channel]]) -> Iterator[Piece]:
         """Yield what is new in these logs, then in these journals, up to one moment in between.

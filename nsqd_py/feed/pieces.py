@@ -53,6 +53,8 @@ class TopicListing:
     next_seq  the number of the next message of its log
     files     the offset from which the feed has each log file; 0: all of it
     journals  the names of the journals of its channels
+    only_stored  the number of its unfinished messages that no file of nsqd has, but its store
+    store     URL of that store; empty without such messages
     """
 
     topic: str
@@ -60,6 +62,8 @@ class TopicListing:
     next_seq: int = 0
     files: dict[str, int] = field(default_factory=dict)
     journals: list[str] = field(default_factory=list)
+    only_stored: int = 0
+    store: str = ""
 
 
 class TopicsListed(NamedTuple):

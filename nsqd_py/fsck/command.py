@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsqd_py.broker.clock_file import read_clock_file, read_clocks
+from nsqd_py.broker.state_files import STORE_FILE
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.go_export import export
 from nsqd_py.fsck.reading import load_directory
-from nsqd_py.fsck.reports import DataRefused, as_json, as_text
+from nsqd_py.fsck.reports import DamageKind, DataRefused, DirectoryReport, as_json, as_text
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs.daemon_log import JSON
 from nsqd_py.runtime.private_files import locked
@@ -31,8 +32,11 @@ def check_data(options: NsqdOptions) -> int:
     directory = Path(options.check_data)
     try:
         with _refusing(directory), locked(directory, is_exclusive=False):
-            report, _ = load_directory(directory, _now_ns(directory))
             store = _check_store(options, directory)
+            report, _ = load_directory(
+                directory, _now_ns(directory), store.ranges if store is not None else {}
+            )
+            hint = _hint(report, directory, has_store=store is not None)
     except DataRefused as error:
         complain(f"nsqd-py: {error}")
         return BAD_USAGE
@@ -43,7 +47,22 @@ def check_data(options: NsqdOptions) -> int:
         if store is not None:
             lines += store.as_text()
         _say("\n".join(lines))
+    if hint:
+        complain(f"nsqd-py: {hint}")
     return WELL if report.is_well and (store is None or store.is_well) else DAMAGED
+
+
+def _hint(report: DirectoryReport, directory: Path, *, has_store: bool) -> str:
+    """Return a sentence about the store that may have what is gone here; "" if there is none."""
+    is_gone = any(finding.trouble is DamageKind.GONE for finding in report.findings)
+    if has_store or not is_gone or not (directory / STORE_FILE).exists():
+        return ""
+    from nsqd_py.store.leaving import left_store  # only a store needs it
+
+    store = left_store(directory)
+    if not store:
+        return ""
+    return f"{directory} was in {store}, which may have what is gone: check it with that --store too"
 
 
 def _check_store(options: NsqdOptions, directory: Path) -> StoreReport | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.broker.state_files import METADATA_FILE, STANDBY_FILE
+from nsqd_py.broker.state_files import METADATA_FILE, STANDBY_FILE, STORE_FILE
 from nsqd_py.diskqueue.files.log_file import sync_directory
 from nsqd_py.diskqueue.journals.journal import SavedPosition
 from nsqd_py.diskqueue.journals.ranges import Range
@@ -62,6 +62,8 @@ def export(
             raise DataRefused(
                 f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it"
             )
+        if (directory / STORE_FILE).exists():
+            _check_store(directory)
         queues: list[_Queue] = []
         for topic in topics:
             if may_last(topic.entry.name):
@@ -87,6 +89,21 @@ def export(
         raise
     sync_directory(target.parent)
     return "\n".join(_lines(queues, target)), _damage(report)
+
+
+def _check_store(directory: Path) -> None:
+    """Raise DataRefused if a data path that was in a store may have unfinished messages only there."""
+    from nsqd_py.store.absent import absent_text  # only a store needs them
+    from nsqd_py.store.leaving import left_store
+
+    store = left_store(directory)
+    absent = absent_text(directory)
+    if store and absent:
+        raise DataRefused(
+            f"{directory} lacks unfinished messages that are in {store} ({absent}): restore that store without --store into "
+            "another --data-path, with --restore-from, and export that. To export without them, move "
+            f"{STORE_FILE} out of the data path"
+        )
 
 
 @dataclass(slots=True)

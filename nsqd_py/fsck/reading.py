@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 from nsqd_py.broker import clock_file, metadata, state_files
 from nsqd_py.diskqueue import recovery
 from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.journals.journal import SavedPosition, journal_name, read_journal, says_deleted
-from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, minus, union
 from nsqd_py.diskqueue.journals.waits import PackedWaits
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.fsck.reports import ChannelReport, DamageKind, DirectoryReport, FileReport, Finding, TopicReport
@@ -53,12 +54,14 @@ class LogNumbers:
     released  number up to which messages are in the channels
     deferred  messages that were published with a delay, by file
     end       number of the next message
+    stored    numbers of the messages that the store has, in rising order
     """
 
     readable: list[Range]
     released: int
     deferred: Sequence[PackedWaits]
     end: int
+    stored: Sequence[Range] = ()
 
     @property
     def held(self) -> list[Range]:
@@ -67,7 +70,11 @@ class LogNumbers:
 
     @property
     def holes(self) -> list[Range]:
-        """The numbers of messages that were published and cannot be read, in rising order."""
+        """The numbers of messages that were published, and can be read neither here nor in the store, in rising order."""
+        return minus(self._absent, self.stored)
+
+    @property
+    def _absent(self) -> list[Range]:
         lows = [0, *(high for _, high in self.readable)]
         highs = [*(low for low, _ in self.readable), self.end]
         return [(low, high) for low, high in zip(lows, highs, strict=True) if low < high]
@@ -93,7 +100,8 @@ class LogNumbers:
         released = count_of(self.readable) - count_of(self.held)
         deferred = len(self.later(unfinished, saved.waiting, now_ns))
         missing = count_of(needed_of(self.holes, saved.finished, self.released))
-        return ChannelReport(name, is_paused, count - deferred, deferred, released - count, missing)
+        stored = count_of(needed_of(common(self._absent, self.stored), saved.finished, self.released))
+        return ChannelReport(name, is_paused, count - deferred, deferred, released - count, missing, stored)
 
     def later(self, unfinished: list[Range], waiting: PackedWaits, now_ns: int) -> set[int]:
         """Return those of `unfinished` that are due later, by their last requeue, or else by their publish."""
@@ -127,10 +135,12 @@ class LoadedTopic:
         return self.entry.channels.get(channel, False)
 
 
-def load_directory(directory: Path, now_ns: int) -> tuple[DirectoryReport, list[LoadedTopic]]:
-    """Return a report on the directory, and its topics. Raises OSError."""
+def load_directory(
+    directory: Path, now_ns: int, stored: Mapping[str, Sequence[Range]] = MappingProxyType({})
+) -> tuple[DirectoryReport, list[LoadedTopic]]:
+    """Return a report on the directory, and its topics; `stored` has the messages of its store. Raises OSError."""
     report = DirectoryReport(str(directory))
-    topics = list(_Reader(directory, report).read())
+    topics = list(_Reader(directory, report, stored).read())
     report.topics += [_topic_report(topic, now_ns) for topic in topics]
     return report, topics
 
@@ -138,8 +148,11 @@ def load_directory(directory: Path, now_ns: int) -> tuple[DirectoryReport, list[
 class _Reader:
     """Reads one directory, and adds what it finds to `report`."""
 
-    def __init__(self, directory: Path, report: DirectoryReport) -> None:
+    def __init__(
+        self, directory: Path, report: DirectoryReport, stored: Mapping[str, Sequence[Range]]
+    ) -> None:
         self._directory = directory
+        self._stored = stored
         self.report = report
         self._stopped = state_files.read_clean_stop(directory).ends
         clocks = clock_file.read_clock_file(directory)
@@ -195,6 +208,7 @@ class _Reader:
             released_until(end, known, held, is_held=entry.is_paused or not names),
             [file.deferred for file in files],
             end,
+            union(self._stored.get(entry.name, ())),
         )
         first_seq = files[0].file.first_seq if files else end
         begin = SavedPosition(SeqRanges(min(first_seq, log.released)))

@@ -73,7 +73,10 @@ class FileReport:
 
 @dataclass(slots=True)
 class ChannelReport:
-    """The messages of the log by their state in a channel. `missing` ones are neither finished nor in the log."""
+    """The messages of the log by their state in a channel. `missing` ones are neither finished nor in the log.
+
+    stored  the messages that are not finished, and only in the store
+    """
 
     name: str
     is_paused: bool
@@ -81,6 +84,7 @@ class ChannelReport:
     deferred: int
     finished: int
     missing: int
+    stored: int = 0
 
 
 @dataclass(slots=True)
@@ -134,6 +138,10 @@ class DirectoryReport:
 def as_json(report: DirectoryReport, store: dict[str, Any] | None = None) -> str:
     """Return the whole report as one JSON object; `store` is the report on the store."""
     document = asdict(report) | {"is_well": report.is_well}
+    for topic in document["topics"]:
+        for channel in topic["channels"]:
+            if not channel["stored"]:  # only a data path with a store has the field
+                del channel["stored"]
     if store is not None:
         document["store"] = store
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
@@ -172,7 +180,8 @@ def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
     yield topic.name, "", "", "", "", "", ", ".join(filter(None, notes))
     for channel in topic.channels:
         missing = f"{channel.missing:,}" if channel.missing else ""
-        note = "paused" if channel.is_paused else ""
+        stored = f"{channel.stored:,} only in the store" if channel.stored else ""
+        note = ", ".join(filter(None, ["paused" if channel.is_paused else "", stored]))
         counts = f"{channel.queued:,}", f"{channel.deferred:,}", f"{channel.finished:,}"
         yield "", channel.name, *counts, missing, note
 

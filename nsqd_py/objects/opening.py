@@ -37,7 +37,7 @@ def parse_store_url(url: str) -> tuple[str, str, str]:
     if query or fragment or "@" in host:
         raise ValueError("must have no user, ? or #")
     if scheme == "file":
-        if host or not path.strip("/"):
+        if host or not path.startswith("/") or not path.strip("/"):
             raise ValueError("must name a directory by its absolute path: file:///directory")
         return scheme, "", path
     if not host and scheme != "memory":

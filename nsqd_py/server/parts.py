@@ -46,6 +46,9 @@ PARTS = (
     ),
     Feature("nsqd_py.standby.part:LeasePart", lambda options, _: options.lease),
     Feature("nsqd_py.store.part:StorePart", lambda options, _: options.store),
+    Feature(
+        "nsqd_py.store.leaving:LeftStore", lambda options, directory: _has_left_store(options, directory)
+    ),
     Feature("nsqd_py.go_import.part:GoImport", lambda _, directory: may_have_go_files(directory)),
 )
 
@@ -103,6 +106,13 @@ def _has_standbys_or_is_one(options: NsqdOptions, directory: Path) -> bool:
 def _has_backup_command(options: NsqdOptions) -> bool:
     """True if nsqd makes or restores a backup instead of serving; with a store, it restores that, and serves."""
     return bool(options.backup_to or (options.restore_from and not options.store))
+
+
+def _has_left_store(options: NsqdOptions, directory: Path) -> bool:
+    """True if the data path was in a store, and nsqd is started without one."""
+    from nsqd_py.broker.state_files import STORE_FILE
+
+    return not options.store and os.path.exists(directory / STORE_FILE)
 
 
 def _is_backup(options: NsqdOptions, directory: Path) -> bool:

@@ -207,6 +207,8 @@ class Election:
             raise LeaseError(f"failed to read the state of {self._directory} - {error}") from error
         if state is not None and not state.is_complete:
             return False
+        if state is not None and state.needs_store and state.lacks_store(self._options.store):
+            return False
         if not self._note.epoch and time.monotonic() < self._competes_after_s:
             return False
         if not self._is_in_sync():

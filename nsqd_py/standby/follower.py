@@ -45,6 +45,7 @@ _NOTICE_AFTER_S = 10.0  # /ping says that it cannot follow
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _SLICE_S = 0.005
+_MOST_NAMED = 5  # topics in an error
 
 
 class Follower:
@@ -54,6 +55,7 @@ class Follower:
     state    CONNECTING, COPYING until the copy is complete, FOLLOWING, or WAITING without a primary
     error    why the last connection ended; empty while it follows
     lag      as the primary saw it at the end of the last round
+    only_stored  the topics of which the primary has unfinished messages only in its store, as it has listed them
     """
 
     def __init__(
@@ -80,10 +82,13 @@ class Follower:
         self._http_address = http_address
         self._tcp_address = tcp_address
         is_new = all(path.name == MEMBER_FILE for path in directory.iterdir())
+        self._needs_store = ""
         if before is None:
-            self.is_complete = not self.primary  # an old primary has its own messages
+            self._is_copied = not self.primary  # an old primary has its own messages
         else:
-            self.is_complete = before.is_complete and self.primary in ("", before.primary)
+            self._is_copied = before.is_complete and self.primary in ("", before.primary)
+            self._needs_store = before.needs_store
+        self.only_stored: dict[str, TopicListing] = {}
         self.is_fenced = before is not None and before.is_fenced
         since_utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         was_primary = before.was_primary if before is not None else not is_new
@@ -113,9 +118,14 @@ class Follower:
             self._close_connection()
             sync_paths(*self._unsynced())
 
+    @property
+    def is_complete(self) -> bool:
+        """True if this nsqd has everything that the primary had, on the disk and in its store."""
+        return self._is_copied and not self._state().lacks_store(self._options.store)
+
     def node_state(self) -> NodeState:
         """Return what the other nsqds of the group get, which fetch from this one."""
-        return NodeState(self._copy.epoch, self.is_complete)
+        return NodeState(self._copy.epoch, self._is_copied)
 
     def epochs_of(self, topic: str) -> Epochs:
         """Return the epochs of a topic's log here."""
@@ -127,6 +137,8 @@ class Follower:
         state = self.state
         if state == FOLLOWING and not damage.is_well:
             state = DAMAGED
+        if state in (FOLLOWING, DAMAGED) and not self.is_complete:
+            state = COPYING
         last_round_ms_ago = None
         if self.last_round_s:
             last_round_ms_ago = int((time.monotonic() - self.last_round_s) * 1000)
@@ -141,7 +153,7 @@ class Follower:
             "set_aside_messages": self._copy.departures.set_aside_count,
             "lease_decides": bool(self._options.lease),
             **damage.statistics(),
-            "error": self.error or damage.text(),
+            "error": self.error or self._lack() or damage.text(),
         }
         return {"standby": statistics}
 
@@ -150,13 +162,28 @@ class Follower:
         since_s = max(self._since_s, self.last_round_s)
         if self.error and time.monotonic() - since_s >= _NOTICE_AFTER_S:
             return f"cannot follow {self.primary}: {self.error}"
+        if self._lack():
+            return f"the copy is not complete: {self._lack()}"
         if self.upkeep.damage.is_well:
             return None
         return f"the copy is damaged: {self.upkeep.damage.text()}"
 
+    def _lack(self) -> str:
+        """Return which messages this copy lacks, since the primary has them only in its store; "" if it lacks none."""
+        if not self._state().lacks_store(self._options.store):
+            return ""
+        store = self._needs_store
+        counts = [f"{each.only_stored} messages of {name}" for name, each in self.only_stored.items()]
+        lacking = ", ".join(counts[:_MOST_NAMED]) or "messages"
+        return f"{self.primary} has unfinished messages only in its store ({lacking}): give this standby --store={store} too"
+
+    def _state(self) -> StandbyState:
+        return StandbyState(
+            self.primary, self._is_copied, self._copy.was_primary, self.is_fenced, self._needs_store
+        )
+
     def _write_state(self) -> None:
-        state = StandbyState(self.primary, self.is_complete, self._copy.was_primary, self.is_fenced)
-        write_state(self._directory, state)
+        write_state(self._directory, self._state())
 
     # ---- the connection
 
@@ -212,6 +239,7 @@ class Follower:
         self._to_acknowledge = 0
         self._acknowledged = 0
         self._is_listed = False
+        self.only_stored.clear()
         link.offer(messages.FOLLOW, self._offer)
         self.state = COPYING
         self._log.info("STANDBY: following %s", self.primary)
@@ -240,14 +268,31 @@ class Follower:
                 self._end_round(message)
             case TopicListing():
                 self._list(lambda: self._copy.list_topic(message))
+                self._note_only_stored(message)
             case TopicsListed():
                 self._list(self._copy.end_list)
                 self._is_listed = True
+                self._note_store()
+
+    def _note_only_stored(self, listing: TopicListing) -> None:
+        self.only_stored.pop(listing.topic, None)
+        if listing.only_stored:
+            self.only_stored[listing.topic] = listing
+        if self._is_listed:
+            self._note_store()
+
+    def _note_store(self) -> None:
+        """Note durably which store has messages that the primary has only there. All topics are listed."""
+        stores = [listing.store for listing in self.only_stored.values()]
+        needed = next(iter(stores), "")
+        if needed != self._needs_store:
+            self._needs_store = needed
+            self._write_state()
 
     def _list(self, handle: Callable[[], None]) -> None:
         """Compare the files with those of the primary; log it if only this copy has some messages."""
-        if self._copy.was_primary and self.is_complete:  # until now, its own messages could have been served
-            self.is_complete = False
+        if self._copy.was_primary and self._is_copied:  # until now, its own messages could have been served
+            self._is_copied = False
             self._write_state()
         departures = self._copy.departures
         alone_before = departures.alone_count
@@ -288,14 +333,17 @@ class Follower:
 
     def _end_first_round(self) -> None:
         """Handle that everything that the primary had is here now."""
-        if not self.is_complete:
+        if not self._is_copied:
             self._sync()
-            self.is_complete = True
+            self._is_copied = True
             self._copy.was_primary = False
             self._write_state()
         self.state = FOLLOWING
         self.upkeep.damage.changed.clear()
-        self._log.info("STANDBY: has everything of %s", self.primary)
+        if self._lack():
+            self._log.warning("STANDBY: the copy is not complete, and cannot be promoted: %s", self._lack())
+        else:
+            self._log.info("STANDBY: has everything of %s", self.primary)
 
     def _unsynced(self) -> tuple[list[Path], Path | None]:
         paths, has_new_names = self._copy.take_unsynced()

@@ -95,7 +95,7 @@ class StandbyPart(Part):
             return
         if not options.standby_of and not options.promote and not (self._directory / STANDBY_FILE).exists():
             return
-        state = check_role(self._directory, options.standby_of, promote=options.promote)
+        state = check_role(self._directory, options.standby_of, options.store, promote=options.promote)
         if state is not None and options.promote:
             self._old_primary = "" if options.lease else state.primary
             self._promoted = state

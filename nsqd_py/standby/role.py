@@ -101,7 +101,7 @@ class StandbyRole(Replication):
         self._on_promotion()
 
 
-def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbyState | None:
+def check_role(directory: Path, standby_of: str, store: str, *, promote: bool) -> StandbyState | None:
     """Return the state if this data path must be promoted at this start, or if it was fenced; else None.
 
     Raises StartError if it is a standby's, and it must not, or cannot, be promoted.
@@ -122,6 +122,11 @@ def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbySta
             raise StartError(
                 f"the copy of {state.primary} in {directory.absolute()} is not complete, and cannot be promoted; start "
                 f"nsqd with --standby-of={state.primary}, and wait for its state `following`"
+            )
+        if state.lacks_store(store):
+            raise StartError(
+                f"{state.primary} had unfinished messages only in its store, and the copy in {directory.absolute()} lacks them: "
+                f"give --store={state.needs_store} too"
             )
         return state
     if standby_of:

@@ -95,6 +95,11 @@ class StandbyStream:
 
     def tick(self) -> None:
         """Begin a round, if none is running, although no publish may have changed anything: files may have been dropped."""
+        if self._feed.is_outdated() and not self.offer.is_backup:
+            self.client.close(
+                "it must be told what only the store has"
+            )  # it reconnects, and gets another list
+            return
         self._feed.note_gone_files()
         self._wake.set()
 

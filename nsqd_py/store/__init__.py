@@ -8,6 +8,7 @@ contents   the messages of a store as parts of log files, for who reads it in pl
 reading    reads the state at one moment, from the base before if the newest one is damaged
 logs_here  whose messages a store has, and which logs a data path has, by their epochs
 ownership  one writer at a time: claims, and rounds that only their owner can add
+leaving    refuses to leave a store that has messages which the data path lacks
 permission  decides whether an nsqd may claim a store
 options    the settings
 start      claims the store, and gets from it what is missing in the data path
@@ -21,6 +22,7 @@ restoring  the room that writes what the store has into a data path
 checking   checks the objects of a store, for the scrub and --check-data
 scrub      reads the objects again and again, and has damaged ones repaired
 repairing  repairs nsqd's log files with what the store has
+absent     says which unfinished messages a data path lacks
 backup     --backup-to and --restore-from: a backup is a store that is written once
 requests   counts the requests of a day
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,9 @@ from nsqd_py.standby.copies.syncing import sync_paths
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
+from nsqd_py.store.absent import absent_in, counts_text
 from nsqd_py.store.files import PREFIX_BYTES
+from nsqd_py.store.image import LogSource
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, BadObject, Head, StoredFile
 from nsqd_py.store.log_bytes import crc_of, end_of
 from nsqd_py.store.reading import read_state
@@ -161,6 +163,9 @@ class _FirstRounds(Follower):
     def _offer(self) -> Offer:
         return replace(super()._offer(), is_backup=True)
 
+    def _note_store(self) -> None:
+        """A backup is no standby, and has no state."""
+
     def _acknowledge(self) -> None:
         """A backup is synced at its end."""
 
@@ -218,17 +223,50 @@ def _make(options: NsqdOptions, work: Path, objects: Objects) -> tuple[int, int,
     copy = work / _COPY
     os.mkdir(copy, DIRECTORY_MODE)
     try:
-        _FirstRounds(options, copy, None, Log(level=FATAL), lambda: "").take()
+        nsqd = _FirstRounds(options, copy, None, Log(level=FATAL), lambda: "")
+        nsqd.take()
         (copy / EPOCHS_FILE).unlink(missing_ok=True)
         for path in copy.iterdir():
             if path.is_dir():  # the copy has set aside what was deleted in the meantime
                 shutil.rmtree(path)
+        if nsqd.only_stored:
+            _add_stored(options, copy, nsqd.only_stored)
         damage = _damage_in(copy)
         sizes = [path.stat().st_size for path in copy.iterdir()]
         _StoreWriter(objects, copy, options.standby_of).write()
     except Exception as error:
         raise BadBackup(f"the backup of {options.standby_of} is not complete: {sentence(error)}") from error
     return len(sizes), sum(sizes), damage
+
+
+def _add_stored(options: NsqdOptions, copy: Path, only_stored: Mapping[str, TopicListing]) -> None:
+    """Add the log files to a copy that nsqd has only in its store. Raises BadBackup without --store, or if that lacks some."""
+    store = next(iter(only_stored.values())).store
+    if options.store.rstrip("/") == store.rstrip("/"):
+        objects = _objects_of(options, store)
+        image = read_state(objects, None, copy).image
+        restoration = Restoration(copy, objects, nothing, Log(level=FATAL))
+        for topic, absent in absent_in(copy).items():
+            if topic in only_stored:
+                needed = [source for source in image.log_files(topic) if _overlaps(source, absent)]
+                restoration.fetch(source for source in needed if not (copy / source.name).exists())
+        if restoration.failed:
+            raise BadBackup(next(iter(restoration.failed.values())))
+    left = absent_in(copy)
+    missing = {topic: left[topic] for topic in only_stored if topic in left}
+    if missing:
+        raise BadBackup(
+            f"{counts_text(missing)} that are not finished are only in its store {store}: give "
+            f"--store={store} too, or restore the store instead, into another data path with --restore-from={store}"
+        )
+
+
+def _overlaps(source: LogSource, ranges: list[Range]) -> bool:
+    """True if a log file that a store has may have messages of these ranges."""
+    end_seq = ranges[-1][1]
+    if source.stored is not None and source.tail is None:
+        end_seq = source.stored.end_seq
+    return any(source.first_seq < high and low < end_seq for low, high in ranges)
 
 
 def _has_head(objects: Objects) -> bool:
@@ -355,6 +393,7 @@ def _restore(options: NsqdOptions) -> tuple[str, str]:
         try:
             count, lost = _write_files(options, source, target)
             damage = _damage_in(target)
+            absent = absent_in(target)
         except BaseException as error:
             for name in set(os.listdir(descriptor)) - {"lost+found"}:
                 os.unlink(name, dir_fd=descriptor)
@@ -366,6 +405,11 @@ def _restore(options: NsqdOptions) -> tuple[str, str]:
     text = f"{target} has the {count} files of {source}: start nsqd with --data-path={target}"
     if lost:
         return text, f"{source} is damaged, and {lost}"
+    if not damage and absent:
+        return text, (
+            f"{counts_text(absent)} that were not finished are not in {source}: they were lost before it was "
+            "made, or only in the store of that nsqd (--restore-from that store instead)"
+        )
     if not damage:
         return text, ""
     return text, f"they were damaged when {source} was made, and what cannot be read is missing: {damage}"

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Missing, Objects
 from nsqd_py.objects.opening import open_objects
@@ -74,6 +75,7 @@ class StoreReport:
     rounds   that the state needs, and were read
     files    that the state needs, and were read
     problem  why the store could not be checked; "" if it was
+    ranges   numbers of the messages that its undamaged log files have, by topic; none if it is not that of the data path
     """
 
     url: str
@@ -83,13 +85,16 @@ class StoreReport:
     size_bytes: int = 0
     damaged: list[DamagedObject] = field(default_factory=list)
     problem: str = ""
+    ranges: dict[str, list[Range]] = field(default_factory=dict)
 
     @property
     def is_well(self) -> bool:
         return not self.damaged and not self.problem
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"is_well": self.is_well}
+        fields = asdict(self)
+        del fields["ranges"]
+        return fields | {"is_well": self.is_well}
 
     def as_text(self) -> Iterator[str]:
         yield ""
@@ -182,6 +187,8 @@ class _Check:
         self._report.size_bytes += file.size_bytes
         damage = next(found for found in check_file(self._objects, file) if found is not None)
         if not damage:
+            if self._is_mine:
+                self._report.ranges.setdefault(file.topic, []).append((file.first_seq, file.end_seq))
             return
         remedy = f"only the store had it: messages {file.first_seq} to {file.end_seq - 1}"
         if self._is_mine and self._is_on_disk(file):

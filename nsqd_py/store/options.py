@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, positive, setting
@@ -84,10 +85,22 @@ def check_store(options: Any) -> None:
     from nsqd_py.objects.opening import parse_store_url  # only a store needs it
 
     try:
-        scheme, _, _ = parse_store_url(options.store)
+        scheme, _, path = parse_store_url(options.store)
     except ValueError as error:
         raise BadOptions(f"--store={options.store}: {error}") from error
     if scheme == "memory":
         raise BadOptions(f"--store={options.store}: it would end with this process")
-    if scheme != "file":
+    if scheme == "file":
+        _check_place(options.store, path, options.data_path or ".")
+    else:
         check_package("obstore", "store", "--store")
+
+
+def _check_place(url: str, store: str, data_path: str) -> None:
+    """Raise BadOptions if the directory of a store and the data path are the same, or one of them is in the other one."""
+    places = os.path.realpath(store), os.path.realpath(data_path)
+    if os.path.commonpath(places) in places:
+        raise BadOptions(
+            f"--store={url} and --data-path={data_path} must be two directories of which none is in the other one: choose a "
+            "--store on another disk, which the loss of this one leaves"
+        )

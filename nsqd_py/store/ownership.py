@@ -25,7 +25,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsqd_py.broker.state_files import STORE_FILE, read_checked, write_checked
 from nsqd_py.errors import NsqdError
@@ -51,6 +51,8 @@ from nsqd_py.store.rounds import BASE, MARK, TAKEOVER, TAKEOVER_BYTES, RoundObje
 CLAIMS_FILE = STORE_FILE
 # Readers of the bucket may go on for this long with what has left the state.
 KEEP_NS = 3600 * 1_000_000_000
+# Stores in which a data path was before: it may go back to them.
+_MOST_FORMER = 10
 # A damaged head may have been moved further than the rounds say.
 _SKIPPED_EPOCHS = 1000
 # Rounds do not have the address of their writer.
@@ -79,45 +81,73 @@ class RolledBack(StoreError):
 # ---- the claims of a data path
 
 
+class StoreClaims(NamedTuple):
+    """The claims of one store: its random id, its URL ("" if an earlier version has noted it), and the ids of the processes."""
+
+    store: str
+    url: str
+    writers: list[str]
+
+
 class Claims:
     """The claims that the nsqd of a data path has made or was about to make. Methods may raise OSError.
 
     directory  the data path
     store    random id of the store; "" if the data path was in none
     writers  ids of the processes; the store's head has one of them if no other nsqd has claimed it
+    url      of the store, as it was given at the last claim
+    former   the stores in which the data path was before, the last one at the end
     """
 
-    def __init__(self, directory: Path) -> None:
+    url = ""
+    former: tuple[StoreClaims, ...] = ()
+    _next_url = ""
+
+    def __init__(self, directory: Path, url: str = "") -> None:
+        """Read the claims. `url` is that of the store that is claimed next."""
         self.directory = directory
         self._path = directory / CLAIMS_FILE
+        self._next_url = url
         self.store = ""
         self.writers: list[str] = []
         saved = read_checked(self._path, _decode_claims)
         if saved is not None:
-            self.store, self.writers = saved
+            *former, (self.store, self.url, self.writers) = saved
+            self.former = tuple(former)
 
     def is_mine(self, head: Head) -> bool:
-        """True if the last claim of the store was made for this data path."""
-        return head.store == self.store and head.writer in self.writers
+        """True if the last claim of the store was made for this data path, which may have been in another one since."""
+        return any(head.store == each.store and head.writer in each.writers for each in self._all())
 
     def add(self, store: str, writer: str) -> None:
         """Note a claim durably, before it is made: after a crash nobody knows whether it was."""
-        if store != self.store:
-            self.writers = []
-        self._write(store, [*self.writers, writer])
+        known = self._all()
+        self.former = tuple(each for each in known if each.store not in ("", store))[-_MOST_FORMER:]
+        self.url = self._next_url
+        earlier = next((each.writers for each in known if each.store == store), [])
+        self._write(store, [*earlier, writer])
+
+    def _all(self) -> list[StoreClaims]:
+        return [*self.former, StoreClaims(self.store, self.url, self.writers)]
 
     def keep_only(self, writer: str) -> None:
         """Forget all claims before one that has succeeded: none of them can succeed any more."""
         self._write(self.store, [writer])
 
     def _write(self, store: str, writers: list[str]) -> None:
-        write_checked(self._path, {"store": store, "writers": writers})
+        former = [each._asdict() for each in self.former]
+        fields = {"store": store, "writers": writers, "url": self.url, "former": former}
+        write_checked(self._path, fields)
         self.store = store
         self.writers = writers
 
 
-def _decode_claims(fields: dict[str, Any]) -> tuple[str, list[str]]:
-    return str(fields["store"]), [str(writer) for writer in fields["writers"]]
+def _decode_claims(fields: dict[str, Any]) -> list[StoreClaims]:
+    """Return the claims of all stores, those of the present one at the end. Earlier versions write only these, without a URL."""
+    return [
+        StoreClaims(str(each["store"]), str(each.get("url", "")), [str(writer) for writer in each["writers"]])
+        for each in (*fields.get("former", ()), fields)
+    ]
 
 
 # ---- claiming
@@ -307,7 +337,7 @@ def _claim_head(
             before = Head(before.store, newest.epoch, newest.writer, _UNKNOWN, rounds.newest_base(newest))
         known = check(before)
         if before is None:
-            head = Head(claims.store or os.urandom(WRITER_BYTES).hex(), 1, writer, node)
+            head = Head(os.urandom(WRITER_BYTES).hex(), 1, writer, node)
         else:
             head = replace(before, epoch=before.epoch + 1, writer=writer, node=node, closed=False)
         claims.add(head.store, writer)

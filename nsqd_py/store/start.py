@@ -69,14 +69,20 @@ class StoreStart:
         self._objects = objects
         self._on_progress = on_progress
         self._is_copy = is_copy
-        self._claims = Claims(self._directory)
+        self._claims = Claims(self._directory, self._options.store)
         self._restoration = Restoration(self._directory, objects, on_progress, self._log)
         may_be_copy = is_copy or bool(self._options.lease)
         was_restored = (self._directory / BACKUP_FILE).exists()  # although not completely
         self._is_restored = self._restoration.is_due(self._options.restore_from, is_copy=may_be_copy)
         self._is_other_node = was_restored or self._is_restored
         self._permission = Permission(
-            objects, self._claims, self._options.store, self._is_restored, may_be_copy, self._log
+            objects,
+            self._claims,
+            self._options.store,
+            self._is_restored,
+            may_be_copy,
+            self._log,
+            node=own_member(self._directory, self._options).address,
         )
         self._former_node = ""  # who had the store that is restored
         self._damage: list[str] = []

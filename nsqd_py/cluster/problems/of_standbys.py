@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from nsqd_py.cluster.problems.kinds import Problem
-from nsqd_py.cluster.roles import CONNECTING, DAMAGED, FAILED, FOLLOWING, MISSING, GroupLease, Pair
+from nsqd_py.cluster.roles import CONNECTING, COPYING, DAMAGED, FAILED, FOLLOWING, MISSING, GroupLease, Pair
 
 # A standby that lacks changes of this age lags behind.
 LAGGING_AFTER_S = 10.0
@@ -91,6 +91,8 @@ def _of_standby(pair: Pair, lagging_after_s: float, *, waits: bool) -> Iterator[
         yield Problem("standby_damaged", text, node=pair.standby)
     if not pair.is_complete:
         text = f"its first copy of {pair.primary or 'a primary'} is not complete: it cannot be promoted"
+        if pair.state == COPYING and pair.error:
+            text += f"; {pair.error}"
         yield Problem("standby_incomplete", text, node=pair.standby)
     elif pair.state != CONNECTING and pair.lag.age_s > lagging_after_s:
         text = f"lacks what its primary {pair.primary} has had for {pair.lag.age_s:.0f} s"

@@ -43,12 +43,19 @@ class StandbyState:
     is_complete  False until the standby has had everything that the primary had; before that it cannot be promoted
     was_primary  True until then, if the files are also those of an nsqd that was a primary itself
     is_fenced    True if it follows because it was fenced, also without --standby-of
+    needs_store  URL of the store that has unfinished messages which the primary has only there; without it, the copy is not
+                 complete. Empty if there are none
     """
 
     primary: str
     is_complete: bool
     was_primary: bool = False
     is_fenced: bool = False
+    needs_store: str = ""
+
+    def lacks_store(self, store: str) -> bool:
+        """True if an nsqd with this --store lacks messages that the primary has only in another one."""
+        return bool(self.needs_store) and self.needs_store.rstrip("/") != store.rstrip("/")
 
 
 def read_state(directory: Path) -> StandbyState | None:
@@ -58,7 +65,10 @@ def read_state(directory: Path) -> StandbyState | None:
 
 def write_state(directory: Path, state: StandbyState) -> None:
     """Write the state durably. Raises OSError."""
-    write_checked(directory / STANDBY_FILE, asdict(state))
+    fields = asdict(state)
+    if not state.needs_store:  # earlier versions know no such field: they refuse a copy that needs a store
+        del fields["needs_store"]
+    write_checked(directory / STANDBY_FILE, fields)
 
 
 def remove_state(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ PIECES: list[Any] = [
     Commit("nsqd.dat"),
     Remove(LOG),
     LISTING,
+    replace(LISTING, only_stored=7, store="file:///store"),
     TopicListing("gone"),
     TopicsListed(),
 ]
@@ -80,3 +82,7 @@ def test_any_bytes_are_a_piece_or_refused(data: bytes) -> None:
 def test_any_text_is_a_listing_or_refused(kind: int, text: str) -> None:
     with pytest.raises(codec.BadPiece):
         codec.decode(bytes([kind]) + text.encode())
+
+
+def test_a_list_without_messages_that_only_a_store_has_is_that_of_earlier_versions() -> None:
+    assert b"store" not in encoded(LISTING)

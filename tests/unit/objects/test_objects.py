@@ -304,6 +304,7 @@ def test_urls(url: str, parts: tuple[str, str, str]) -> None:
         "s3://k:s@b/c",
         "s3://b/?c",
         "file://x/y",
+        "file:x/y",
     ],
 )
 def test_other_urls_are_refused_with_a_sentence(url: str) -> None:

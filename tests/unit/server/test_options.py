@@ -126,6 +126,13 @@ def test_a_removed_flag_is_answered_by_a_sentence(
         ),
         (["--store=s3:///x"], "--store=s3:///x: must name a bucket: s3://bucket/prefix"),
         (["--store=file://x"], "must name a directory by its absolute path"),
+        (["--store=file:x"], "--store=file:x: must name a directory by its absolute path"),
+        (
+            ["--store=file:///x", "--data-path=/x"],
+            "--store=file:///x and --data-path=/x must be two directories",
+        ),
+        (["--store=file:///x/y", "--data-path=/x/"], "of which none is in the other one"),
+        (["--store=file:///x", "--data-path=/y/../x/y"], "of which none is in the other one"),
         (["--store=memory://"], "--store=memory://: it would end with this process"),
         (["--store-acks=1"], "--store-acks needs --store"),
         (["--store=file:///x", "--store-acks=2"], "--store-acks must be 0 or 1: there is one store, got 2"),
