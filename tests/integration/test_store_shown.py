@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from tests.support.bucket_faults import FaultProxy, refused
+from tests.support.bucket_faults import FaultProxy, refused, slow
 from tests.support.buckets import Bucket
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
@@ -117,6 +118,27 @@ def test_a_store_that_does_not_answer(nsqd, s3_faults):
     wait_until(lambda: has_all(nsqd), DEADLINE_S, "the message in the store")
     store = nsqd.stats()["store"]
     assert (store["away_ms"], store["error"], store["lag_messages"]) == (0, "", 0)
+
+
+def test_what_a_first_base_has_not_copied_yet_counts_as_lag(stored, s3_faults, tmp_path):
+    """With --store-acks=1, publishers wait for it, and the error says what for."""
+    bodies = [os.urandom(50_000) for _ in range(60)]
+    with NsqdProcess(tmp_path / "nsqd0") as alone:
+        alone.start().create("orders", "archive")
+        alone.publish("orders", bodies, batch=20)
+    s3_faults.at_random(seed=1, rate=1.0, faults=[slow(8.0)], name="files/")
+    nsqd = stored("--store-acks=1", "--store-timeout=1s")
+    assert nsqd.data_path == alone.data_path  # else it has no messages
+    wait_until(lambda: nsqd.stats()["store"]["lag_ms"] >= 1000, DEADLINE_S, "a lag")
+    store = nsqd.stats()["store"]
+    assert (store["state"], store["lag_messages"]) == ("copying", 0)
+    assert sum(map(len, bodies)) < store["lag_bytes"] < 2 * sum(map(len, bodies))
+    refusal = nsqd.http("POST", "/pub?topic=orders", b"later")
+    assert (refusal.status, nsqd.stats()["store"]["state"]) == (503, "copying")
+    assert "still getting what this nsqd had at its start" in refusal.text
+    s3_faults.stop_faults()
+    wait_until(lambda: has_all(nsqd), DEADLINE_S, "everything in the store")
+    assert nsqd.stats()["store"]["lag_bytes"] == 0
 
 
 def test_channels_wait_for_messages_that_only_the_store_has(stored, s3_faults):

@@ -14,6 +14,7 @@ from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
 from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.settings.durations import MILLISECOND_NS
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.layout import BadObject, StoredFile
 from nsqd_py.store.ownership import Owner, Superseded
@@ -62,6 +63,7 @@ class StoreStream:
         self._following: FollowedFeed | None = None
         self._frames = PieceFrames(broker, self._uploads)
         self._greenlet: Any = None
+        self._started_ns = broker.clock()
         self._looked_s = 0.0  # at the head
         self._is_look_wanted = False
         self._next_collection_s = 0.0
@@ -115,8 +117,23 @@ class StoreStream:
         return self._following is None or not self._following.feed.is_following
 
     def lag(self) -> Lag:
-        """Return how far the store is behind; zeros before the first base begins."""
-        return self._following.lag() if self._following is not None else Lag(0, 0, 0)
+        """Return how far the last complete state in the store is behind.
+
+        The messages that a base brings are not counted, only their bytes.
+        """
+        following = self._following
+        if following is not None and following.feed.round_number:
+            return following.lag()
+        oldest_ns = self._oldest_change_ns()
+        behind_ns = self._broker.clock() - oldest_ns if oldest_ns else 0
+        return Lag(0, self._uploads.lacking_bytes(), behind_ns // MILLISECOND_NS)
+
+    def _oldest_change_ns(self) -> int:
+        """Return when the oldest change was made that the store does not have; 0 if there is none.
+
+        Until the first base is stored, it is not known what the store lacks: at least what comes since the start.
+        """
+        return self._following.oldest_change_ns() if self._following is not None else self._started_ns
 
     # ---- what the scrub asks
 
@@ -233,10 +250,10 @@ class StoreStream:
 
         Raises Superseded and OSError.
         """
-        since_ns = self._following.oldest_change_ns() if self._following is not None else 0
-        self._leave_feed()
         file_bytes = self._uploads.complete_base()
         self._uploads.take_changes()  # a base names all files that it does not remove
+        since_ns = self._oldest_change_ns()  # the feed before has noted what came in the meantime
+        self._leave_feed()
         following = self._follow_new_feed(since_ns)
         self.writer.begin_base()
         covers = self._timer.round_begins()
