@@ -141,6 +141,22 @@ def test_what_a_first_base_has_not_copied_yet_counts_as_lag(stored, s3_faults, t
     assert nsqd.stats()["store"]["lag_bytes"] == 0
 
 
+def test_objects_that_the_store_does_not_give_are_damaged(stored, s3_faults):
+    """A rule of the bucket has moved them to an archive class, or their key is lost."""
+    nsqd = stored("--retention-time=1h", "--max-bytes-per-file=4096", "--store-scrub-requests=100000000")
+    nsqd.create("orders", "archive")
+    nsqd.pub("orders", *[b"%05d" % number * 100 for number in range(40)])
+    nsqd.restart()
+    wait_until(lambda: s3_faults.count("PUT", "files/") > 3, DEADLINE_S, "log files in the store")
+    wait_until(lambda: has_all(nsqd), DEADLINE_S, "everything in the store")
+    s3_faults.at_random(seed=1, rate=1.0, faults=[refused(403)], name="files/")
+    wait_until(lambda: nsqd.stats()["store"]["damaged_objects"] > 1, DEADLINE_S, "unreadable objects")
+    assert "cannot be read: AccessDenied" in nsqd.stats()["store"]["damage"]
+    checked = nsq_stat(nsqd, "--check")
+    assert (checked.returncode, "damaged store: " in checked.stderr) == (2, True), checked
+    assert samples(nsqd)["nsqd_store_damaged_objects_total"] > 1
+
+
 def test_channels_wait_for_messages_that_only_the_store_has(stored, s3_faults):
     nsqd = stored("--store-retention-time=1h", "--max-bytes-per-file=4096", "--mem-queue-size=0")
     nsqd.create("orders", "archive")
