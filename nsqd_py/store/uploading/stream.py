@@ -12,7 +12,7 @@ import gevent
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
-from nsqd_py.objects.calls import Objects
+from nsqd_py.objects.calls import Objects, StoreError, StoreRefused
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import MILLISECOND_NS
 from nsqd_py.store.files import StoredFiles
@@ -36,6 +36,7 @@ class StoreStream:
 
     writer          puts the objects, and counts them
     files           the log files of the store, as its rounds say
+    collection_error  why the last collection could not list or delete; "" if it could
     _on_superseded  called once, when another nsqd has taken over the store
     """
 
@@ -67,6 +68,7 @@ class StoreStream:
         self._looked_s = 0.0  # at the head
         self._is_look_wanted = False
         self._next_collection_s = 0.0
+        self.collection_error = ""
 
     def start(self) -> None:
         self._greenlet = gevent.spawn(self._run)
@@ -304,7 +306,18 @@ class StoreStream:
         if now_s >= self._next_collection_s:
             self._next_collection_s = now_s + _COLLECTION_S
             self._uploads.release()
-            self._calls.call(self._owner.collect)
+            self._collect()
+
+    def _collect(self) -> None:
+        """Delete what has left the state long ago. Rounds go on if that fails: the next collection repeats it."""
+        try:
+            in_thread(self._threadpool, self._owner.collect)
+        except (StoreError, StoreRefused) as error:
+            if not self.collection_error:
+                self._broker.log.error("STORE: cannot delete what is not needed any more - %s", error)
+            self.collection_error = str(error)
+        else:
+            self.collection_error = ""
 
     def _frames_of_round(self, feed: Feed, changes: FileChanges) -> Iterator[bytes]:
         yield from changes.frames()
