@@ -11,6 +11,9 @@ from functools import partial
 
 import pytest
 
+from nsqd_py.objects.calls import PART_BYTES
+from nsqd_py.objects.opening import open_objects
+from nsqd_py.store.requests import PUT, CountedObjects
 from tests.support.bucket_faults import FaultProxy, refused, slow
 from tests.support.buckets import Bucket
 from tests.support.nsqadmin_process import NsqadminProcess
@@ -174,6 +177,22 @@ def test_channels_wait_for_messages_that_only_the_store_has(stored, s3_faults):
     s3_faults.stop_faults()
     assert sorted(consume_all(nsqd, "orders", "archive")) == bodies
     assert nsqd.stats()["store"]["read_error"] == ""
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "count"), [(1, 1), (PART_BYTES, 1), (PART_BYTES + 1, 4), (2 * PART_BYTES + 1, 5)]
+)
+def test_the_requests_that_are_counted_are_those_that_the_bucket_gets(
+    s3_bucket, s3_faults, monkeypatch, tmp_path, size_bytes, count
+):
+    for name, value in s3_bucket.environment(s3_faults.endpoint).items():
+        monkeypatch.setenv(name, value)
+    objects = CountedObjects(open_objects(s3_bucket.url("one")))
+    content = os.urandom(size_bytes)
+    (tmp_path / "log").write_bytes(content + b"more")
+    objects.put_file("files/t/1.log", tmp_path / "log", size_bytes)
+    assert s3_faults.count("PUT") + s3_faults.count("POST") == objects.requests.by_kind()[PUT] == count
+    assert objects.get("files/t/1.log")[0] == content
 
 
 def test_nothing_is_shown_where_there_is_no_store(make_nsqd):
