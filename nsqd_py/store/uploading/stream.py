@@ -135,7 +135,9 @@ class StoreStream:
 
         Until the first base is stored, it is not known what the store lacks: at least what comes since the start.
         """
-        return self._following.oldest_change_ns() if self._following is not None else self._started_ns
+        if self._following is None:
+            return self._started_ns
+        return self._following.oldest_change_ns()
 
     # ---- what the scrub asks
 
