@@ -34,7 +34,6 @@ LATER: dict[str, tuple[str, ...]] = {
     "nsq_apps.nsq_cat": ("nsq_tools.cat.program", "nsq_tools.cat.reading"),
     "nsq_apps.nsq_stat": ("nsq_tools.stat.program", "nsq_tools.stat.checking", "nsq_tools.stat.reports"),
     "nsq_apps.nsq_tail": ("nsq_tools.tail.program", "nsq_tools.tail.tailing"),
-    "nsq_apps.nsq_to_file": ("nsq_tools.to_file.program", "nsq_tools.to_file.service"),
     "nsq_apps.nsq_to_http": ("nsq_tools.to_http.program", "nsq_tools.to_http.run"),
     "nsq_apps.nsq_to_nsq": ("nsq_tools.nsq_to_nsq.program", "nsq_tools.nsq_to_nsq.forwarder"),
     "nsq_apps.nsq_worker": ("nsq_tools.worker.program", "nsq_tools.worker.commands"),
@@ -160,7 +159,10 @@ def run(
         os.close(reader)
         assert process is not None
         threading.Thread(target=_write, args=(writer, given), daemon=True).start()
-        status = process.wait(timeout_s)
+        try:
+            status = process.wait(timeout_s)
+        finally:
+            process.kill()
         return subprocess.CompletedProcess(command, status, _content(output), _content(errors))
 
 
