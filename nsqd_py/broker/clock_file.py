@@ -91,6 +91,7 @@ class ClockKeeper:
     def __init__(self, services: BrokerServices, clock: SteadyClock) -> None:
         self._services = services
         self._clock = clock
+        self._restored: ClockReading | None = None
         self._written: ClockReading | None = None
         self._writing: Any = None  # the greenlet that waits for a thread
         self._alarm = services.alarms.alarm(self._check)
@@ -98,13 +99,17 @@ class ClockKeeper:
     def restore(self) -> bool:
         """Continue the steady clock of the last nsqd on this data path. Raises OSError.
 
+        Call it again when the data path may have got the file of another nsqd, whose messages are restored.
+
         Return True if the machine has not been rebooted since: then nothing that nsqd wrote was lost.
         """
         before = read_clock_file(self._services.directory)
         now = self._read()
         if before is None:
             return False
-        self._clock.go_on_at(before.steady_at(now))
+        if before != self._restored:
+            self._clock.go_on_at(before.steady_at(now))
+            self._restored = before
         return before.is_same_boot(now)
 
     def start(self) -> None:

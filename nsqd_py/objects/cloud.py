@@ -148,13 +148,11 @@ class CloudObjects(Objects):
         import obstore
 
         with open(path, "rb", opener=open_file) as source, _translated(name):
-            obstore.put(
-                self._store,
-                name,
-                _first_pieces(source, size_bytes),
-                chunk_size=PART_BYTES,
-                max_concurrency=_MOST_PARTS_AT_ONCE,
-            )
+            pieces = _first_pieces(source, size_bytes)
+            if size_bytes <= PART_BYTES:  # in one request; obstore puts each iterator in three or more
+                obstore.put(self._store, name, b"".join(pieces), use_multipart=False)
+                return
+            obstore.put(self._store, name, pieces, chunk_size=PART_BYTES, max_concurrency=_MOST_PARTS_AT_ONCE)
 
     def delete(self, names: Iterable[str]) -> None:
         import obstore

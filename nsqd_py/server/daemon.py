@@ -242,6 +242,7 @@ class Daemon:
         is_same_boot = self._clocks.restore()
         for part in self._parts:
             part.before_load()
+        self._clocks.restore()  # due times are on the clock of the nsqd that a part has restored
         load(self.broker, self.broker.services.directory, is_same_boot=is_same_boot)
         self._is_loaded = True
         for part in self._parts:

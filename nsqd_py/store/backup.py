@@ -48,7 +48,7 @@ from nsqd_py.store.files import PREFIX_BYTES
 from nsqd_py.store.image import LogSource
 from nsqd_py.store.layout import HEAD_NAME, WRITER_BYTES, BadObject, Head, StoredFile
 from nsqd_py.store.log_bytes import crc_of, end_of
-from nsqd_py.store.reading import read_state
+from nsqd_py.store.reading import not_complete_text, read_state
 from nsqd_py.store.restoring.restoration import Incomplete, Restoration, joined
 from nsqd_py.store.rounds import BASE, MARK, ROUND_BYTES, RoundObject, files_frame, piece_frame
 
@@ -429,6 +429,8 @@ def _write_files(options: NsqdOptions, source: str, target: Path) -> tuple[int, 
     head, image = read_state(objects, damage.append, target)
     if damage and not image.base:
         raise damage[0]
+    if not (image.mark or head.is_backup):
+        raise BadBackup(f"it {not_complete_text(head)}")
     if not image.mark:
         raise BadBackup("it is not complete: its base has no end")
     image.small.pop(EPOCHS_FILE, None)

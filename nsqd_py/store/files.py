@@ -410,6 +410,18 @@ class StoredFiles:
 
     # ---- what must go up
 
+    def lacking_bytes(self, topic: Topic) -> int:
+        """Return how many bytes of a topic's log files are in no stored file."""
+        log = topic.log
+        if log is None:
+            return 0
+        size_bytes = sum(file.end_offset for file in log.files)
+        mine = self._of_log(topic.name, log)
+        if mine is None:
+            return size_bytes
+        sealed = mine.sealed()
+        return size_bytes - sum(min(file.end_offset, mine.end_of(file, sealed)) for file in log.files)
+
     def uploads(self, topic: Topic, *, is_base: bool, is_retained: bool) -> Iterator[Upload]:
         """Yield the files of a topic that must go up now.
 

@@ -88,6 +88,8 @@ class StoreAddition(Addition):
         state = COPYING if stream.is_copying else STORING
         away_ms = 0
         error = ""
+        if stream.collection_error:
+            error = f"cannot delete what is not needed any more: {stream.collection_error}"
         if stream.outage is not None:
             state = AWAY
             away_ms = int((monotonic() - stream.outage.since_s) * 1000)

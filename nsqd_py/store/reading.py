@@ -153,6 +153,11 @@ class StateReader:
         self._note_damaged(number, data, error)
 
 
+def not_complete_text(head: Head) -> str:
+    """Return what to say of a store in which no base was ever complete."""
+    return f"has no complete state yet: its nsqd {head.node} was still copying"
+
+
 def round_sizes(objects: Objects) -> dict[int, int]:
     """Return the sizes of the rounds in the list of objects, by number. Raises StoreError and StoreRefused."""
     return {parse_round_name(listed.name) or 0: listed.size_bytes for listed in objects.list(ROUNDS)}

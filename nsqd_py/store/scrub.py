@@ -2,6 +2,9 @@
 
 A damaged head is written again, a damaged round is replaced by a new base, and a log file is put again from the local one. A
 log file that only the store has cannot be repaired: its records that are valid are still read.
+
+An object that the store does not give, although it gives its head, counts as damaged: it may be in an archive class, or its key
+may be lost.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import gevent
 
+from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Exists, Missing, Objects, StoreError, StoreRefused
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import DiskThreads, in_thread
@@ -30,6 +35,10 @@ _LEAST_PAUSE_S = 0.001
 _PASS_PAUSE_S = 1.0
 _CONFIRM_AFTER_S = 0.1
 _RETRY_S = 60.0
+# A store that does not answer for a moment makes no object unreadable.
+_UNREADABLE_AFTER_S = 1.0
+# Where a new base cannot be read either, the next one waits.
+_BASE_PAUSE_S = 3600.0
 
 
 @dataclass(eq=False, repr=False)
@@ -55,6 +64,8 @@ class StoreScrub:
     damaged: int = 0
     repaired: int = 0
     _unrepaired: dict[str, str] = field(default_factory=dict)  # what is said of each
+    _put_again: set[str] = field(default_factory=set)  # files that could not be read
+    _next_base_s: float = 0.0  # for a round that cannot be read
     _threads: Any = None
     _greenlet: Any = None
 
@@ -110,10 +121,16 @@ class StoreScrub:
         self._check_head()
         number = max(1, self._owner.head.base)
         while number <= self._stream.last_round:
-            self._check_round(number)
+            try:
+                self._check_round(number)
+            except (StoreError, StoreRefused) as error:
+                self._round_failed(number, error)
             number = max(number + 1, self._owner.head.base)
         for file in self._stream.files_now():
-            self._check_file(file)
+            try:
+                self._check_file(file)
+            except (StoreError, StoreRefused) as error:
+                self._file_failed(file, error)
         self._forget()
         self.pass_count += 1
         self.last_pass_ns = time.time_ns()
@@ -131,6 +148,8 @@ class StoreScrub:
     def _check_round(self, number: int) -> None:
         damage, _ = self._damage_of_round(number)
         self._pause()
+        if not damage and round_name(number) in self._unrepaired:  # it can be read again
+            self._mark_repaired(round_name(number))
         if not damage or not self._is_needed(number):
             return
         gevent.sleep(_CONFIRM_AFTER_S)
@@ -206,7 +225,7 @@ class StoreScrub:
         log.busy_files.add(local)  # so that it is neither dropped nor compacted
         try:
             is_put = self._in_thread(self._put, local.path, again)
-        except OSError as error:
+        except (OSError, StoreError, StoreRefused) as error:
             self._note(file.name, damage, f"it cannot be repaired now: {error}")
             return
         finally:
@@ -224,6 +243,43 @@ class StoreScrub:
             return False
         self._objects.put_file(file.name, path, file.size_bytes)
         return True
+
+    # ---- objects that cannot be read
+
+    def _round_failed(self, number: int, error: NsqdError) -> None:
+        """Have a base replace a round that cannot be read. Raises as `_is_unreadable` does."""
+        name = round_name(number)
+        if self._is_unreadable(name) and self._is_needed(number):
+            self._note(name, _unreadable_text(name, error), "a new base replaces it")
+            now_s = monotonic()
+            if now_s >= self._next_base_s:
+                self._next_base_s = now_s + _BASE_PAUSE_S
+                self._stream.begin_base()
+
+    def _file_failed(self, file: StoredFile, error: NsqdError) -> None:
+        """Repair a file that cannot be read, once. Raises as `_is_unreadable` does."""
+        if not (self._is_unreadable(file.name) and self._stream.has_file(file)):
+            return
+        damage = _unreadable_text(file.name, error)
+        if file.name in self._put_again:
+            self._note(file.name, damage, "it was put again, and cannot be read either")
+            return
+        self._repair_file(file, damage)
+        if file.name not in self._unrepaired:
+            self._put_again.add(file._replace(epoch=self._owner.epoch).name)
+
+    def _is_unreadable(self, name: str) -> bool:
+        """True if the store gives its head, and not this object. Raises StoreError or StoreRefused if it gives neither."""
+        gevent.sleep(_UNREADABLE_AFTER_S)
+        self._get(HEAD_NAME)
+        self._pause()
+        try:
+            self._in_thread(self._objects.get_range, name, 0, 1)
+        except (StoreError, StoreRefused):
+            return True
+        except Missing:
+            pass
+        return False
 
     # ---- what was found
 
@@ -258,3 +314,7 @@ class StoreScrub:
     def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Return what `work` returns in the thread of this scrub."""
         return in_thread(self._threads, work, *arguments)
+
+
+def _unreadable_text(name: str, error: NsqdError) -> str:
+    return f"{name} cannot be read: {str(error).removeprefix(f'{name}: ')}"

@@ -22,7 +22,7 @@ from nsqd_py.store.image import StoreImage
 from nsqd_py.store.layout import FILES, BadObject, Head
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 from nsqd_py.store.permission import Permission
-from nsqd_py.store.reading import read_state
+from nsqd_py.store.reading import not_complete_text, read_state
 from nsqd_py.store.requests import CountedObjects
 from nsqd_py.store.restoring.catching_up import catch_up
 from nsqd_py.store.restoring.restoration import Incomplete, Restoration
@@ -148,15 +148,21 @@ class StoreStart:
     def _read_whole(self, head: Head) -> StoreImage | None:
         """Read the state that will be restored; return it if nothing is damaged.
 
-        Raise StartError if the store has lost messages: it is not claimed then, so that who has them may go on. What is left is
-        written into the data path, which may claim the store when the operator decides so, if it is still that of the same
-        process. Damage of a log file is found later.
+        Raise StartError if the store was never complete, or has lost messages: it is not claimed then, so that who has them may
+        go on. What is left is written into the data path, which may claim the store when the operator decides so, if it is still
+        that of the same process. Damage of a log file is found later.
         """
         damage: list[BadObject] = []
         image = read_state(self._objects, damage.append, self._directory).image
         sizes = {listed.name: listed.size_bytes for listed in self._objects.list(FILES)}
         has_all = all(sizes.get(file.name) == file.size_bytes for file in image.all_files())
         if has_all and not image.is_broken:
+            # An nsqd that was killed between its first claim and its first base goes on by itself.
+            if not (image.base or self._claims.is_mine(head)):
+                raise StartError(
+                    f"the store {self._objects!r} {not_complete_text(head)}. It was not claimed: start nsqd on the data path "
+                    f"of {head.node}; if that is lost, choose another --store, without --restore-from"
+                )
             return None if damage else image
         try:
             self._restoration.run(image)

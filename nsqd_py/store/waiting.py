@@ -21,6 +21,7 @@ class WaitingPublishers:
         self._clock = broker.clock
         self._gate = AnswerGate(timeout_ns=broker.options.store_timeout_ns)
         self._writes = 0
+        self._has_base = False
         self._alarm = broker.alarms.alarm(self._refuse_overdue)
 
     def add(self, publishers: Tickets) -> None:
@@ -40,11 +41,15 @@ class WaitingPublishers:
         return self._gate.publisher_count
 
     def stored(self, write: int) -> None:
+        """Answer the publishers up to this write; the first call says that the store has a base."""
+        self._has_base = True
         self._gate.answer(write)
         self._alarm.set(self._gate.next_deadline_ns)
 
     def _refuse_overdue(self, now_ns: int) -> None:
         reason = f"the store {self._objects!r} did not take a message in time (--store-timeout)"
+        if not self._has_base:
+            reason += ": it is still getting what this nsqd had at its start"
         self._gate.refuse_overdue(now_ns, TimeoutError(errno.ETIMEDOUT, reason))
         self._alarm.set(self._gate.next_deadline_ns)
 

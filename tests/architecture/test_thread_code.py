@@ -152,6 +152,9 @@ WORK: dict[Place, Work] = {
     Place("nsqd_py.store.uploading.calls", "StoreCalls.call", "work"): Work(
         ("nsqd_py.store:Owner", "nsqd_py.store:Requests", "nsqd_py.diskqueue.files:LogFile.path", *OBJECTS)
     ),
+    Place("nsqd_py.store.uploading.stream", "StoreStream._collect", "self._owner.collect"): Work(
+        ("nsqd_py.store:Owner", "nsqd_py.store:Requests", *OBJECTS)
+    ),
     Place("nsqd_py.store.uploading.stream", "StoreStream._follow_new_feed", "*work"): Work(why=OTHERS),
     # ---- handlers under test
     Place("nsqd_py.work.testing", "_Caller._run_in_new_loop", "ThreadPoolExecutor(1)"): Work(why=POOL),

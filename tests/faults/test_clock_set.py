@@ -51,6 +51,23 @@ def delivered(nsqd: NsqdProcess, count: int) -> list[bytes]:
 FRESH = [b"%d" % number for number in range(COUNT)]
 
 
+@pytest.mark.parametrize("by_s", [-24 * HOUR_S, 24 * HOUR_S])
+def test_due_times_do_not_change_where_a_store_is_restored(set_clock, tmp_path, by_s):
+    """The clock of the machine that is lost was wrong by a day."""
+    store = f"file://{tmp_path}/store"
+    set_clock(by_s)
+    with NsqdProcess(tmp_path / "lost", f"--store={store}", "--store-acks=1") as lost:
+        lost.start().create("t", "c")
+        lost.dpub("t", HOUR_S * 1000, b"later")
+        lost.dpub("t", 4000, b"soon")
+        lost.kill()
+    set_clock(0)
+    with NsqdProcess(tmp_path / "new", f"--store={store}", f"--restore-from={store}") as new:
+        new.start()
+        assert delivered(new, 1) == [b"soon"]
+        assert new.channel_stats("t", "c")["deferred_count"] == 1
+
+
 CASES = product((-HOUR_S, HOUR_S), ("running", "stopped", "killed"))
 QUICK = (-HOUR_S, "running"), (-HOUR_S, "killed"), (HOUR_S, "stopped")
 

@@ -15,7 +15,10 @@ import pytest
 
 from nsqd_py.broker.state_files import BACKUP_FILE, CLOCK_FILE, METADATA_FILE, read_epochs
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
-from nsqd_py.store.ownership import CLAIMS_FILE
+from nsqd_py.feed.pieces import TopicsListed
+from nsqd_py.objects.opening import open_objects
+from nsqd_py.store.ownership import CLAIMS_FILE, Claims, claim
+from nsqd_py.store.rounds import piece_frame
 from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import Bucket, MotoServer, moto
 from tests.support.faulty_nsqd import FaultyNsqd
@@ -269,6 +272,43 @@ def test_what_cannot_be_restored(machine, store, content, complaint):
     if content is not None:
         (nsqd.data_path / content).touch()
     assert complaint in nsqd.fails_to_start()
+
+
+def begin_first_base(store: str, data_path: Path) -> None:
+    """Do what the nsqd of this data path does with a new store until it is killed in the middle of its first base."""
+    owner = claim(open_objects(store), "127.0.0.1:4150", Claims(data_path), lambda _: None)
+    owner.append(piece_frame(TopicsListed()), is_mark=False, is_base=True)
+
+
+def test_a_store_that_was_never_complete_is_not_restored_and_not_claimed(machine, store, tmp_path):
+    with NsqdProcess(tmp_path / "a") as alone:
+        alone.start().create("t", "c")
+        alone.pub("t", b"1", b"2")
+    begin_first_base(store, tmp_path / "a")
+    head = (tmp_path / "store/head.json").read_bytes()
+    sentence = "has no complete state yet: its nsqd 127.0.0.1:4150 was still copying"
+    restoring = machine("b", ACKS, f"--restore-from={store}")
+    for _ in range(2):  # systemd starts it again
+        assert f"the store {store} {sentence}. It was not claimed" in restoring.fails_to_start()
+    done = run_tool("nsq_apps.nsqd", f"--restore-from={store}", f"--data-path={tmp_path / 'copy'}")
+    assert (done.returncode, sentence in done.stderr) == (1, True), done
+    assert not (tmp_path / "copy").exists()
+    assert (tmp_path / "store/head.json").read_bytes() == head
+
+    nsqd = machine("a", ACKS).start()
+    wait_until_stored(nsqd)
+    lose(nsqd)
+    assert sorted(consume_all(restoring.start(), "t", "c")) == [b"1", b"2"]
+
+
+def test_an_empty_nsqd_that_was_killed_before_its_first_base_goes_on(machine, store, tmp_path):
+    nsqd = machine("a", ACKS, f"--restore-from={store}")
+    nsqd.data_path.mkdir()
+    begin_first_base(store, nsqd.data_path)
+    nsqd.start().create("t", "c")
+    nsqd.pub("t", b"1")
+    lose(nsqd)
+    assert consume_all(machine("b", f"--restore-from={store}").start(), "t", "c") == [b"1"]
 
 
 def test_a_restoration_that_was_interrupted_begins_again(machine, store):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,10 @@ from functools import partial
 
 import pytest
 
-from tests.support.bucket_faults import FaultProxy, refused
+from nsqd_py.objects.calls import PART_BYTES
+from nsqd_py.objects.opening import open_objects
+from nsqd_py.store.requests import PUT, CountedObjects
+from tests.support.bucket_faults import FaultProxy, refused, slow
 from tests.support.buckets import Bucket
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
@@ -119,6 +123,43 @@ def test_a_store_that_does_not_answer(nsqd, s3_faults):
     assert (store["away_ms"], store["error"], store["lag_messages"]) == (0, "", 0)
 
 
+def test_what_a_first_base_has_not_copied_yet_counts_as_lag(stored, s3_faults, tmp_path):
+    """With --store-acks=1, publishers wait for it, and the error says what for."""
+    bodies = [os.urandom(50_000) for _ in range(60)]
+    with NsqdProcess(tmp_path / "nsqd0") as alone:
+        alone.start().create("orders", "archive")
+        alone.publish("orders", bodies, batch=20)
+    s3_faults.at_random(seed=1, rate=1.0, faults=[slow(8.0)], name="files/")
+    nsqd = stored("--store-acks=1", "--store-timeout=1s")
+    assert nsqd.data_path == alone.data_path  # else it has no messages
+    wait_until(lambda: nsqd.stats()["store"]["lag_ms"] >= 1000, DEADLINE_S, "a lag")
+    store = nsqd.stats()["store"]
+    assert (store["state"], store["lag_messages"]) == ("copying", 0)
+    assert sum(map(len, bodies)) < store["lag_bytes"] < 2 * sum(map(len, bodies))
+    refusal = nsqd.http("POST", "/pub?topic=orders", b"later")
+    assert (refusal.status, nsqd.stats()["store"]["state"]) == (503, "copying")
+    assert "still getting what this nsqd had at its start" in refusal.text
+    s3_faults.stop_faults()
+    wait_until(lambda: has_all(nsqd), DEADLINE_S, "everything in the store")
+    assert nsqd.stats()["store"]["lag_bytes"] == 0
+
+
+def test_objects_that_the_store_does_not_give_are_damaged(stored, s3_faults):
+    """A rule of the bucket has moved them to an archive class, or their key is lost."""
+    nsqd = stored("--retention-time=1h", "--max-bytes-per-file=4096", "--store-scrub-requests=100000000")
+    nsqd.create("orders", "archive")
+    nsqd.pub("orders", *[b"%05d" % number * 100 for number in range(40)])
+    nsqd.restart()
+    wait_until(lambda: s3_faults.count("PUT", "files/") > 3, DEADLINE_S, "log files in the store")
+    wait_until(lambda: has_all(nsqd), DEADLINE_S, "everything in the store")
+    s3_faults.at_random(seed=1, rate=1.0, faults=[refused(403)], name="files/")
+    wait_until(lambda: nsqd.stats()["store"]["damaged_objects"] > 1, DEADLINE_S, "unreadable objects")
+    assert "cannot be read: AccessDenied" in nsqd.stats()["store"]["damage"]
+    checked = nsq_stat(nsqd, "--check")
+    assert (checked.returncode, "damaged store: " in checked.stderr) == (2, True), checked
+    assert samples(nsqd)["nsqd_store_damaged_objects_total"] > 1
+
+
 def test_channels_wait_for_messages_that_only_the_store_has(stored, s3_faults):
     nsqd = stored("--store-retention-time=1h", "--max-bytes-per-file=4096", "--mem-queue-size=0")
     nsqd.create("orders", "archive")
@@ -136,6 +177,22 @@ def test_channels_wait_for_messages_that_only_the_store_has(stored, s3_faults):
     s3_faults.stop_faults()
     assert sorted(consume_all(nsqd, "orders", "archive")) == bodies
     assert nsqd.stats()["store"]["read_error"] == ""
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "count"), [(1, 1), (PART_BYTES, 1), (PART_BYTES + 1, 4), (2 * PART_BYTES + 1, 5)]
+)
+def test_the_requests_that_are_counted_are_those_that_the_bucket_gets(
+    s3_bucket, s3_faults, monkeypatch, tmp_path, size_bytes, count
+):
+    for name, value in s3_bucket.environment(s3_faults.endpoint).items():
+        monkeypatch.setenv(name, value)
+    objects = CountedObjects(open_objects(s3_bucket.url("one")))
+    content = os.urandom(size_bytes)
+    (tmp_path / "log").write_bytes(content + b"more")
+    objects.put_file("files/t/1.log", tmp_path / "log", size_bytes)
+    assert s3_faults.count("PUT") + s3_faults.count("POST") == objects.requests.by_kind()[PUT] == count
+    assert objects.get("files/t/1.log")[0] == content
 
 
 def test_nothing_is_shown_where_there_is_no_store(make_nsqd):

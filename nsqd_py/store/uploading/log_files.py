@@ -165,6 +165,14 @@ class FileUploads:
 
     # ---- what bases and rounds say
 
+    def lacking_bytes(self) -> int:
+        """Return how many bytes of nsqd's log files are in no object."""
+        size_bytes = sum(self.files.lacking_bytes(topic) for topic in self._broker.topics.values())
+        for upload, file in self._prepared:
+            before = self.files.of_file(file.topic, upload.file)
+            size_bytes -= file.size_bytes - (before.size_bytes if before is not None else 0)
+        return max(0, size_bytes)
+
     @property
     def are_changed(self) -> bool:
         """True if the next round has something to say of files."""

@@ -13,8 +13,9 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
 from nsqd_py.feed.lag import Lag
-from nsqd_py.objects.calls import Objects
+from nsqd_py.objects.calls import Objects, StoreError, StoreRefused
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.settings.durations import MILLISECOND_NS
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.layout import BadObject, StoredFile
 from nsqd_py.store.ownership import Owner, Superseded
@@ -36,6 +37,7 @@ class StoreStream:
 
     writer          puts the objects, and counts them
     files           the log files of the store, as its rounds say
+    collection_error  why the last collection could not list or delete; "" if it could
     _on_superseded  called once, when another nsqd has taken over the store
     """
 
@@ -63,9 +65,11 @@ class StoreStream:
         self._following: FollowedFeed | None = None
         self._frames = PieceFrames(broker, self._uploads)
         self._greenlet: Any = None
+        self._started_ns = broker.clock()
         self._looked_s = 0.0  # at the head
         self._is_look_wanted = False
         self._next_collection_s = 0.0
+        self.collection_error = ""
 
     def start(self) -> None:
         self._greenlet = gevent.spawn(self._run)
@@ -116,8 +120,25 @@ class StoreStream:
         return self._following is None or not self._following.feed.is_following
 
     def lag(self) -> Lag:
-        """Return how far the store is behind; zeros before the first base begins."""
-        return self._following.lag() if self._following is not None else Lag()
+        """Return how far the last complete state in the store is behind.
+
+        The messages that a base brings are not counted, only their bytes.
+        """
+        following = self._following
+        if following is not None and following.feed.round_number:
+            return following.lag()
+        oldest_ns = self._oldest_change_ns()
+        behind_ns = self._broker.clock() - oldest_ns if oldest_ns else 0
+        return Lag(0, self._uploads.lacking_bytes(), behind_ns // MILLISECOND_NS)
+
+    def _oldest_change_ns(self) -> int:
+        """Return when the oldest change was made that the store does not have; 0 if there is none.
+
+        Until the first base is stored, it is not known what the store lacks: at least what comes since the start.
+        """
+        if self._following is None:
+            return self._started_ns
+        return self._following.oldest_change_ns()
 
     # ---- what the scrub asks
 
@@ -234,10 +255,10 @@ class StoreStream:
 
         Raises Superseded and OSError.
         """
-        since_ns = self._following.oldest_change_ns() if self._following is not None else 0
-        self._leave_feed()
         file_bytes = self._uploads.complete_base()
         self._uploads.take_changes()  # a base names all files that it does not remove
+        since_ns = self._oldest_change_ns()  # the feed before has noted what came in the meantime
+        self._leave_feed()
         following = self._follow_new_feed(since_ns)
         self.writer.begin_base()
         covers = self._timer.round_begins()
@@ -288,7 +309,18 @@ class StoreStream:
         if now_s >= self._next_collection_s:
             self._next_collection_s = now_s + _COLLECTION_S
             self._uploads.release()
-            self._calls.call(self._owner.collect)
+            self._collect()
+
+    def _collect(self) -> None:
+        """Delete what has left the state long ago. Rounds go on if that fails: the next collection repeats it."""
+        try:
+            in_thread(self._threadpool, self._owner.collect)
+        except (StoreError, StoreRefused) as error:
+            if not self.collection_error:
+                self._broker.log.error("STORE: cannot delete what is not needed any more - %s", error)
+            self.collection_error = str(error)
+        else:
+            self.collection_error = ""
 
     def _frames_of_round(self, feed: Feed, changes: FileChanges) -> Iterator[bytes]:
         yield from changes.frames()

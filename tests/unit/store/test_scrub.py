@@ -10,9 +10,11 @@ import gevent
 import pytest
 from google_crc32c import value
 
+from nsqd_py.objects.calls import Objects, StoreRefused
 from nsqd_py.objects.opening import open_objects
+from nsqd_py.store import scrub
 from nsqd_py.store.files import StoredFiles
-from nsqd_py.store.layout import HEAD_NAME, Head, StoredFile
+from nsqd_py.store.layout import HEAD_NAME, Head, StoredFile, round_name
 from nsqd_py.store.scrub import StoreScrub
 
 BYTES = b"some records"
@@ -110,6 +112,89 @@ def test_damage_counts_as_repaired_when_the_store_needs_the_file_no_more(bench: 
     bench.run_pass()
     assert not bench.scrub.knows(lost.name)
     assert (bench.scrub.damaged, bench.scrub.repaired) == (1, 1)
+
+
+class Refusing(Objects):
+    """The objects of a store, some of which it does not give."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self.refused: set[str] = set()
+        self.refusals: list[str] = []
+        self.on_refusal = lambda: None
+
+    def get(self, name: str) -> tuple[bytes, Any]:
+        self._check(name)
+        return self._objects.get(name)
+
+    def get_range(self, name: str, start: int, end: int) -> bytes:
+        self._check(name)
+        return self._objects.get_range(name, start, end)
+
+    def _check(self, name: str) -> None:
+        if name in self.refused:
+            self.refusals.append(name)
+            self.on_refusal()
+            raise StoreRefused(f"{name}: InvalidObjectState: archived")
+
+
+@pytest.fixture
+def refusing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    monkeypatch.setattr(scrub, "_UNREADABLE_AFTER_S", 0.0)
+    bench.scrub._objects = Refusing(bench.objects)
+    return bench.scrub._objects
+
+
+def test_an_object_that_cannot_be_read_is_named_and_the_others_are_checked(
+    bench: Bench, refusing: Refusing
+) -> None:
+    archived = [bench.files[1].name, bench.files[3].name]
+    refusing.refused.update(archived)
+    bench.run_pass()
+    assert bench.stream.asked == bench.files
+    assert bench.scrub.damaged == 2
+    assert bench.scrub.damage == (
+        f"{archived[0]} cannot be read: InvalidObjectState: archived; it cannot be repaired: only the store has it"
+    )
+    bench.scrub.stop()
+
+    refusing.refused.clear()
+    bench.scrub.pass_count = 0
+    bench.run_pass()
+    assert (bench.scrub.damaged, bench.scrub.repaired, bench.scrub.damage) == (2, 2, "")
+
+
+def test_a_round_that_cannot_be_read_is_replaced_by_a_base(
+    bench: Bench, refusing: Refusing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that does not help, bases do not follow each other."""
+    bases = []
+    monkeypatch.setattr(bench.stream, "last_round", 1)
+    monkeypatch.setattr(bench.stream, "begin_base", lambda: bases.append(1))
+    refusing.refused.add(round_name(1))
+    for _ in range(2):
+        bench.run_pass()
+        bench.scrub.stop()
+        bench.scrub.pass_count = 0
+    assert bases == [1]
+    assert bench.scrub.damaged == 1
+    assert bench.stream.asked[:FILES] == bench.files
+
+
+def test_a_store_that_is_away_damages_nothing(
+    bench: Bench, refusing: Refusing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrub, "_RETRY_S", 0.0)
+    monkeypatch.setattr(scrub, "_PASS_PAUSE_S", 0.0)
+    first = bench.files[0].name
+    refusing.refused.add(first)
+    refusing.on_refusal = lambda: refusing.refused.add(HEAD_NAME)
+    bench.scrub.start()
+    with gevent.Timeout(DEADLINE_S):
+        while len(refusing.refusals) < 3:
+            gevent.sleep(0.001)
+    assert refusing.refusals[:3] == [first, HEAD_NAME, HEAD_NAME]  # the last one is of the next pass
+    assert bench.scrub.damaged == 0
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import gevent
 
 from nsqd_py.feed.lag import Amount
+from nsqd_py.objects.calls import StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.uploading.stream import StoreStream
@@ -86,3 +87,25 @@ def test_who_is_far_behind_begins_a_base_without_being_woken(tmp_path: Path) -> 
     waiting.join(DEADLINE_S)
     assert waiting.successful()
     stream.stop()
+
+
+def test_a_collection_that_fails_is_said_once_and_stops_nothing(tmp_path: Path) -> None:
+    """The right to list or to delete is gone; rounds need neither."""
+    stream = make_stream(tmp_path)
+    logged: list[str] = []
+    made: Any = stream
+    made._broker.log = SimpleNamespace(error=lambda text, *arguments: logged.append(text % arguments))
+    made._threadpool = SimpleNamespace(apply=lambda work, arguments: work(*arguments))
+
+    def refuse() -> None:
+        raise StoreRefused("rounds/1: AccessDenied")
+
+    made._owner.collect = refuse
+    for _ in range(2):
+        stream._collect()
+    assert logged == ["STORE: cannot delete what is not needed any more - rounds/1: AccessDenied"]
+    assert stream.collection_error == "rounds/1: AccessDenied"
+
+    made._owner.collect = lambda: 0
+    stream._collect()
+    assert stream.collection_error == ""
