@@ -387,6 +387,7 @@ class _Recogniser:
 
     def _with_times(self, info: FileInfo, parts: Sequence[FilePart]) -> FileInfo:
         """Return a file that keeps no times with those of the manifest, or else with the hour in its name."""
+        parts = [part for part in parts if not part.is_empty]
         spans = [part.times for part in parts if part.times]
         if spans and len(spans) == len(parts):
             return replace(info, first_ns=min(spans)[0], end_ns=max(last for _, last in spans) + 1)

@@ -72,8 +72,9 @@ class NsqdPart(NamedTuple):
 class FilePart(NamedTuple):
     """A part of a file, from `offset` on, whose messages have one topic.
 
-    times  the first and the last one, in ns; None if they are not known
-    nsqds  empty if the manifest does not say which messages it has
+    times     the first and the last one, in ns; None if they are not known
+    nsqds     empty if the manifest does not say which messages it has
+    is_empty  there are no messages in it; compressed, it has some bytes
     """
 
     offset: int
@@ -83,6 +84,7 @@ class FilePart(NamedTuple):
     topic: str
     times: Span | None
     nsqds: tuple[NsqdPart, ...] = ()
+    is_empty: bool = False
 
     @classmethod
     def of_line(cls, fields: Any) -> FilePart:
@@ -104,11 +106,15 @@ class FilePart(NamedTuple):
             and sum(part.messages for part in nsqds) == fields["messages"]
         )
         whole = compression if form in LINE_FORMATS else Compression.NONE
-        return cls(*numbers, form, whole, topic, times if has_times else None, nsqds if is_known else ())
+        is_empty = not is_damaged and fields["messages"] == 0
+        return cls(
+            *numbers, form, whole, topic, times if has_times else None, nsqds if is_known else (), is_empty
+        )
 
     def may_hold(self, requested: Requested) -> bool:
         """True if a message in it may be requested. Raises ArchiveError for a bad pattern."""
-        return requested.has_topic(self.topic) and (self.times is None or requested.overlaps(*self.times))
+        is_in_time = self.times is None or requested.overlaps(*self.times)
+        return is_in_time and not self.is_empty and requested.has_topic(self.topic)
 
 
 @dataclass

@@ -76,7 +76,7 @@ class ArchivedFiles:
         others: list[str] = []
         for entry in entries(self._stores.others, options.storage, options.hints):
             parts = manifests.complete(entry)
-            if parts and all(part.nsqds for part in parts):
+            if parts and all(part.nsqds or part.is_empty for part in parts):
                 info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
                 yield info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds]
             else:

@@ -154,6 +154,7 @@ def read_range(part: TopicPartition) -> Rows:
         raise ArchiveError(
             f"nsq: {asked} is not there, and the archive has only a part of its messages of topic {topic}"
         )
+    is_again = False
     while position.is_before(high):
         where = {"seq": position.seq} if position.message_id is None else {"id": position.message_id}
         try:
@@ -169,21 +170,28 @@ def read_range(part: TopicPartition) -> Rows:
         # Nothing in between was dropped.
         if position.count is None and retained.has_all_behind(position.last_id):
             position = retained.first
-        seq, end_seq = position.seq, high.seq
-        if retained.earliest_seq > seq:  # it was dropped since it was planned
+        if retained.earliest_seq > position.seq:  # it was dropped since it was planned
             reached = retained.first if retained.first.is_before(high) else high
-            yield from _not_retained(part, position, reached)
-            seq = reached.seq
-        count = 0
-        last_id = position.message_id
-        for chunk in _chunks(retained.data, f"{address}/topic/read?topic={topic}", topic):
-            requested = chunk.filter((chunk.positions >= seq) & (chunk.positions < end_seq))
-            count += requested.count
-            last_id = last_id if last_id is None else int(chunk.raw_ids[-1])
-            if requested.count:
-                yield replace(requested, nsqds=nsqd or None).arrow(part.columns)
+            if position.is_before(reached):
+                yield from _not_retained(part, position, reached)
+            position = reached
+            continue
+        seq, end_seq = position.seq, high.seq
+        chunks = list(_chunks(retained.data, f"{address}/topic/read?topic={topic}", topic))
+        requested = [one.filter((one.positions >= seq) & (one.positions < end_seq)) for one in chunks]
         following = min(retained.next_seq, end_seq) if retained.next_seq > seq else end_seq
-        report_loss(options, part.log, position, following - seq - count)  # records that cannot be read
+        lost = following - seq - sum(one.count for one in requested)
+        # Nsqd may have dropped a file while it made the answer: the next one says so, unless records cannot be read.
+        is_again = lost > 0 and not is_again
+        if is_again:
+            continue
+        for chunk in requested:
+            if chunk.count:
+                yield replace(chunk, nsqds=nsqd or None).arrow(part.columns)
+        report_loss(options, part.log, position, lost)
+        last_id = position.message_id
+        if chunks and last_id is not None:
+            last_id = int(chunks[-1].raw_ids[-1])
         position = high if following >= end_seq else Position(last_id, following, high.epoch)
 
 

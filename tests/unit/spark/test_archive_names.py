@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,27 @@ def test_a_file_of_several_parts_has_the_times_of_all(tmp_path: Path) -> None:
     assert bodies(tmp_path, between("2026-11-21T17:00:00Z", "2026-11-21T19:00:00Z")) == [b"1", b"2"]
     assert bodies(tmp_path, between("2026-11-21T11:00:00Z", "2026-11-21T12:00:01Z")) == [b"1", b"2"]
     assert bodies(tmp_path, between("2026-11-21T19:00:00Z", "2026-11-21T20:00:00Z")) == []
+
+
+@pytest.mark.parametrize("name", ["2026-11-21_12/orders.web1.log.gz", "orders.log.gz"])
+def test_a_compressed_file_without_messages_has_no_times_and_needs_none(tmp_path: Path, name: str) -> None:
+    """Nsq-to-file begins a file when the last one is large enough; if no message comes, it has a few bytes of gzip."""
+    time_ns = at("2026-11-21T12:20:00Z")
+    lines_of(tmp_path, "orders", "orders.log", b"1\n", first_timestamp=time_ns, last_timestamp=time_ns)
+    nothing = gzip.compress(b"")
+    lines_of(
+        tmp_path,
+        "orders",
+        name,
+        nothing,
+        compress="gzip",
+        first_timestamp=None,
+        last_timestamp=None,
+        messages=0,
+    )
+    assert bodies(tmp_path, between("2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z")) == [b"1"]
+    assert bodies(tmp_path, between("2026-11-21T13:00:00Z", "2026-11-21T14:00:00Z")) == []
+    assert bodies(tmp_path, Requested()) == [b"1"]
 
 
 @pytest.mark.parametrize(
