@@ -590,6 +590,52 @@ def test_an_nsqd_that_is_not_there_does_not_hold_up_the_others(caplog: pytest.Lo
     state.teardown()
 
 
+class Moved(ModelTopics):
+    """The nsqd `a` has the address of `c` now. Unless another one has its old address, nobody answers there."""
+
+    nsqds: tuple[str, ...] = ("b", "c")
+
+    def retained(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> dict[LogKey, Retained]:
+        logs = [LogKey(TOPIC, f"{nsqd}:4151") for nsqd in self.nsqds]
+        return {log: self.read(log, seq=0) for log in logs}
+
+    def read(self, log: LogKey, **place: int) -> Retained:
+        if log.nsqd.partition(":")[0] not in self.nsqds:
+            raise ArchiveError(f"{log.nsqd}: Connection refused")
+        return super().read(log, **place)
+
+    def by_tcp_address(self) -> Any:
+        return {f"{nsqd}:4150": f"{nsqd}:4151" for nsqd in self.nsqds}, []
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_an_nsqd_that_has_another_address_is_asked_there_alone(is_taken: bool) -> None:
+    """Its old address is in the checkpoint; another nsqd may have it by now, whose messages are not those that were read."""
+    state = Streams()
+    state.begin(has_location=False, parts=1)
+    state.options = replace(state.options, gone=frozenset())
+    state.restart()
+    state.publish("a", 4)
+    state.finish_file((2, 0), 0, is_described=True)
+    state.batch(most=None, crashes=False)
+    before = state.offset
+    assert before is not None
+    assert before.ends.keys() == {LogKey(TOPIC, "a:4151"), LogKey(TOPIC, "b:4151")}
+    moved = Moved(state.options, state.world)
+    state.world.logs["c"] = state.world.logs.pop("a")
+    state.world.publish("c", 3)
+    if is_taken:
+        moved.nsqds = ("a", "b", "c")
+        state.world.logs["a"] = Log(9)
+        state.world.publish("a", 5)
+    state.restart()
+    state.plan.logs.topics = moved
+    after = state.plan.batch(before, state.plan.retained(before.ends, of_all=True), None, None).offset
+    assert after.ends.keys() == {LogKey(TOPIC, f"{nsqd}:4151") for nsqd in moved.nsqds}
+    state.found.update(state.rows(before, after))
+    state.check()
+
+
 def test_files_whose_ids_overlap_are_read_once_however_often_they_are_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
