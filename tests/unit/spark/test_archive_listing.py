@@ -21,7 +21,10 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, Format, Requested, plan_splits
 from nsq_spark.archive.storage import Storage, local_path
 from nsq_tools.to_file.output import ManifestEntry, add_to_manifest
+from nsqd_py.go_import import FOLDER
 from nsqd_py.settings.durations import parse_time
+from nsqd_py.standby.copies.set_aside import ALONE_PREFIX, REMOVED_PREFIX
+from nsqd_py.store.restoring.restoration import directory_aside
 from tests.support.archives import (
     BASE_NS,
     Published,
@@ -197,6 +200,31 @@ def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
         match=r"\*.txt matches no file with the name of an archive \(format takes others\): README.txt",
     ):
         names(tmp_path, "*.txt")
+
+
+SET_ASIDE = (
+    f"{REMOVED_PREFIX}20261130",
+    f"{REMOVED_PREFIX}20261130.1",
+    f"{REMOVED_PREFIX}20261130T100000Z",
+    f"{ALONE_PREFIX}20261130T100000Z",
+    "go-nsqd-20261130T100000Z-again",
+)
+
+
+def test_what_nsqd_sets_aside_in_its_data_path_is_passed_over(tmp_path: Path) -> None:
+    """These are hard links of files that may be in the data path, or of another log. Named as the path, they are read."""
+    directories = [*SET_ASIDE, directory_aside(tmp_path).name, FOLDER]
+    write(tmp_path, **{"nsqd.dat": b"{}", "a.log": b"1\n"})
+    for directory in directories:
+        write(tmp_path / directory, **{"a.log": b"1\n"})
+    assert names(tmp_path) == ["a.log"]
+    assert names(tmp_path, "*") == ["a.log"]
+    assert names(tmp_path, *directories) == [f"{directory}/a.log" for directory in directories]
+
+
+def test_a_topic_has_the_name_of_what_nsqd_sets_aside(tmp_path: Path) -> None:
+    write(tmp_path, **{f"{topic}__x.log": b"1\n" for topic in (FOLDER, "store-alone-eu", "go-nsqd-metrics")})
+    assert len(names(tmp_path)) == 3
 
 
 def test_a_topic_may_begin_with_an_underscore(tmp_path: Path) -> None:
