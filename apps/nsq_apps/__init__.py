@@ -10,6 +10,7 @@ What they share
 starting   the start and the end of every daemon and tool
 manual     prints reference pages
 man_pages  makes the pages of `man`
+alerts     makes the alerts of Prometheus
 __main__   runs any of these in a checkout
 contrib    lists the files for administrators that are installed
 """

@@ -1,7 +1,8 @@
 """Reference pages, made from the code.
 
 `python -m nsq_apps.manual` writes them: docs/tools/<command>.md for each tool, docs/options*.md for each daemon,
-docs/http-api.md and docs/metrics.md; contrib/man/<command>.1 for `man`, which the wheel installs.
+docs/http-api.md and docs/metrics.md; contrib/man/<command>.1 for `man`, which the wheel installs; and the alerts in
+contrib/prometheus/nsqadmin.yml.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nsqd_py
+from nsq_apps.alerts import alert_rules
 from nsq_apps.man_pages import COMMON, man_page
 from nsqd_py.settings.declaration import Setting
 from nsqd_py.settings.program import Program
@@ -63,6 +65,7 @@ def printed_files() -> Iterator[tuple[Path, str]]:
     """Yield the path, within the checkout, and the text of each file that is made from the code."""
     yield Path("docs", "http-api.md"), http_page()
     yield Path("docs", "metrics.md"), metrics_page()
+    yield Path("contrib", "prometheus", "nsqadmin.yml"), alert_rules()
     for program in programs():
         yield Path("docs", "tools", f"{program.command}.md"), page(program)
         yield Path("contrib", "man", f"{program.command}.1"), man_page(program)

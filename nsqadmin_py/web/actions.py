@@ -137,7 +137,7 @@ class Actions(Handlers):
     # ---- what it does not
 
     def _seek(self, order: ActionRequest) -> Result:
-        """Move a channel to a time (RFC 3339), `earliest` or `latest`."""
+        """Move a channel to a time (RFC 3339), or to "earliest" or "latest"."""
         _check_name("CHANNEL", order.channel)
         to = _text(order, "to")
 

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import gevent
 import orjson
@@ -112,7 +113,7 @@ def get_option(request: Request[Broker]) -> Reply:
     if isinstance(value, tuple):
         value = [1 if part == 1 else part for part in value]  # percentiles, as Go writes them: 1, not 1.0
     if isinstance(value, str):
-        return answers.text(value)
+        return answers.text(_shown(value))
     return answers.json(value)
 
 
@@ -121,8 +122,13 @@ def get_options(request: Request[Broker]) -> Reply:
     options = request.app.options
     known = (setting for setting in options.settings.values() if setting.key)
     return answers.json(
-        {setting.key: setting.kind.show(getattr(options, setting.attribute)) for setting in known}
+        {setting.key: _shown(setting.kind.show(getattr(options, setting.attribute))) for setting in known}
     )
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as JSON can have it: a path may have bytes that are not UTF-8."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def put_option(request: Request[Broker]) -> Reply:

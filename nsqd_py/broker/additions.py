@@ -58,7 +58,7 @@ class Replication(Addition):
         raise HttpError(409, "NOT_A_STANDBY")
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
-        """Return (address, `lag_messages`, `lag_bytes` and `lag_ms`) of each standby, or of the primary."""
+        """Return (address, statistics of its `Lag`) of each standby, or of the primary."""
         return []
 
     def scrub_source(self) -> Any:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import gevent
 from google_crc32c import extend
@@ -24,6 +24,7 @@ from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.journals.journal import DELETED, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.feed.lag import Amount, Lag
 from nsqd_py.feed.pieces import (
     CHECKED_BYTES,
     Begin,
@@ -40,6 +41,7 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.storage import PositionJournal
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.settings.durations import MILLISECOND_NS
 
 PIECE_BYTES = 256 * 1024
 # What a reader that follows has not got yet was just written, so that reading it does not wait for the disk. A thread
@@ -50,13 +52,6 @@ _JOURNAL_S = 0.01  # between two looks at a journal that is being written
 
 # The version and the size of journals at one moment.
 Ends: TypeAlias = "dict[Channel, tuple[int, int]]"
-
-
-class Unread(NamedTuple):
-    """The changes that no round has yet."""
-
-    messages: int
-    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -191,7 +186,7 @@ class Feed:
 
     # ---- what no round has yet
 
-    def unread(self) -> Unread:
+    def unread(self) -> Amount:
         """Return the size of the changes that no round has yet; a first copy counts in bytes only."""
         messages = 0
         size_bytes = self._to_copy_bytes
@@ -203,7 +198,30 @@ class Feed:
                 for file in copied.log.files[copied.whole_count :]:
                     before = copied.files.get(file.first_seq)
                     size_bytes += file.end_offset - (before.end_offset if before is not None else 0)
-        return Unread(messages, max(0, size_bytes))
+        return Amount(messages, max(0, size_bytes))
+
+    @property
+    def amount(self) -> Amount:
+        """What all rounds until now have."""
+        return Amount(self.message_count, self.size_bytes)
+
+    def lag(self, confirmed: Amount, since_ns: int = 0) -> Lag:
+        """Return how far the reader is behind that has `confirmed` so much of the `amount`.
+
+        since_ns  of the oldest change in a round that it has not confirmed; 0 if there is none
+        """
+        unread = self.unread()
+        oldest_ns = self.oldest_ns(since_ns)
+        behind_ns = self._broker.clock() - oldest_ns if oldest_ns else 0
+        return Lag(
+            unread.messages + self.message_count - confirmed.messages,
+            unread.size_bytes + self.size_bytes - confirmed.size_bytes,
+            behind_ns // MILLISECOND_NS,
+        )
+
+    def oldest_ns(self, since_ns: int) -> int:
+        """Return the earlier one of this time and `since_ns` of the feed; 0 stands for none."""
+        return min(since_ns or self.since_ns, self.since_ns or since_ns)
 
     def is_next_small(self) -> bool:
         """True if the next round has only new records of few topics, in less than a piece."""

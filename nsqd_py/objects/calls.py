@@ -55,6 +55,10 @@ class ReadableObjects(Protocol):
         """Return the content and its version. Raises Missing."""
         ...
 
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield the objects below `prefix/` in any order; new ones may be missing."""
+        ...
+
 
 class Objects(ReadableObjects, Protocol):
     """The objects below one prefix. Names are paths of `/` and characters that need no quoting.
@@ -83,10 +87,6 @@ class Objects(ReadableObjects, Protocol):
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that are not there count as deleted."""
-        ...
-
-    def list(self, prefix: str) -> Iterator[Listed]:
-        """Yield the objects below `prefix/` in any order; new ones may be missing."""
         ...
 
 

@@ -28,6 +28,7 @@ from nsqd_py.settings.declaration import (
     Options,
     check_package,
     not_negative,
+    positive,
     setting,
     string,
     strings,
@@ -209,7 +210,10 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
 class _Disk(Options, title="Disk"):
     data_path: str = string("Directory of the message logs; by default the current directory.")
     mem_queue_size: int = setting(
-        INT, 10_000, "Number of messages of each topic that are kept in memory, in addition to the log."
+        INT,
+        10_000,
+        "Number of messages of each topic that are kept in memory, in addition to the log.",
+        check=not_negative,
     )
     # 256 MiB: all topics of a node with 100 busy ones keep their 10,000 messages of 200 bytes, and the backlogs of
     # 1,000,000 such messages stay in memory (217 MB).
@@ -285,15 +289,16 @@ class _Messages(Options, title="Messages"):
         DURATION,
         MINUTE_NS,
         "Time after which a message that is not finished is requeued, unless the consumer asks for another.",
+        check=positive,
     )
     max_msg_timeout_ns: int = setting(
         DURATION,
         15 * MINUTE_NS,
         "Maximum time in flight of one delivery, also if the consumer extends it with TOUCH.",
     )
-    max_msg_size: int = setting(SIZE, 1024 * 1024, "Maximum size of a message in bytes.")
+    max_msg_size: int = setting(SIZE, 1024 * 1024, "Maximum size of a message in bytes.", check=positive)
     max_body_size: int = setting(
-        SIZE, 5 * 1024 * 1024, "Maximum size in bytes of the body of a command, such as MPUB."
+        SIZE, 5 * 1024 * 1024, "Maximum size in bytes of the body of a command, such as MPUB.", check=positive
     )
     max_req_timeout_ns: int = setting(DURATION, HOUR_NS, "Maximum delay of a requeue.")
     max_defer_timeout_ns: int = setting(
@@ -326,7 +331,7 @@ class _Clients(Options, title="Clients"):
     max_heartbeat_interval_ns: int = setting(
         DURATION, MINUTE_NS, "Maximum heartbeat interval that a client may request."
     )
-    max_rdy_count: int = setting(INT, 2_500, "Maximum RDY of a consumer.")
+    max_rdy_count: int = setting(INT, 2_500, "Maximum RDY of a consumer.", check=positive)
     max_output_buffer_size: int = setting(
         SIZE, 64 * 1024, "Maximum output buffer in bytes that a client may request."
     )

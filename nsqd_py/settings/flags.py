@@ -21,6 +21,8 @@ NSQLOOKUPD_HTTP_ADDRESS = "NSQLOOKUPD_HTTP_ADDRESS"
 # The settings that have their values, by attribute.
 ADDRESS_VARIABLES = {"nsqd_tcp_address": NSQD_TCP_ADDRESS, "lookupd_http_address": NSQLOOKUPD_HTTP_ADDRESS}
 
+_TOO_DEEP = "values in too many lists or tables"
+
 
 def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:
     """Return the words of a command line without the secrets in the values of its flags. The name of a file is no secret."""
@@ -152,6 +154,8 @@ def _load_toml(path: str, text: str) -> Any:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadOptions(f"failed to load config file {path} - {error}") from error
+    except RecursionError as error:
+        raise BadOptions(f"failed to load config file {path} - {_TOO_DEEP}") from error
 
 
 def _load_yaml(path: str, text: str) -> Any:
@@ -177,6 +181,8 @@ def _load_yaml(path: str, text: str) -> Any:
 
     try:
         return Loader(text).get_single_data() or {}
+    except RecursionError as error:
+        raise BadOptions(f"failed to load config file {path} - {_TOO_DEEP}") from error
     except yaml.YAMLError as error:
         # str(error) would show the line, which may contain a secret.
         problem = getattr(error, "problem", None)

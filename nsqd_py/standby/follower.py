@@ -20,6 +20,7 @@ from nsqd_py.broker.state_files import MEMBER_FILE
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.codec import FileMessage
+from nsqd_py.feed.lag import Lag
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
 from nsqd_py.protocol import outgoing
 from nsqd_py.runtime.logs.daemon_log import Log
@@ -32,7 +33,7 @@ from nsqd_py.standby.copies.set_aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copies.syncing import sync_paths
 from nsqd_py.standby.copies.upkeep import Upkeep
 from nsqd_py.standby.link import Link
-from nsqd_py.standby.messages import BadStandbyMessage, Offer, Round, StandbyLag
+from nsqd_py.standby.messages import BadStandbyMessage, Offer, Round
 from nsqd_py.standby.repairs.fetch_server import NodeState
 
 WAITING = "waiting"
@@ -69,7 +70,7 @@ class Follower:
         self.primary = options.standby_of
         self.state = CONNECTING if self.primary else WAITING
         self.error = ""
-        self.lag = StandbyLag(0, 0, 0)
+        self.lag = Lag()
         self.last_round_s = 0.0
         self._since_s = time.monotonic()
         self._options = options

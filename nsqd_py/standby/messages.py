@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from nsqd_py.diskqueue.journals.epochs import decode_epochs
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed import codec
+from nsqd_py.feed.lag import Lag
 from nsqd_py.feed.pieces import OfferedFile, OfferedLog, Piece
 from nsqd_py.runtime.documents import load_member_json
 
@@ -240,22 +241,11 @@ class GroupMember(NamedTuple):
     address: str
 
 
-class StandbyLag(NamedTuple):
-    """The lag of a standby behind its primary."""
-
-    messages: int
-    size_bytes: int
-    ms: int
-
-    def statistics(self) -> dict[str, int]:
-        return {"lag_messages": self.messages, "lag_bytes": self.size_bytes, "lag_ms": self.ms}
-
-
 class Round(NamedTuple):
     """The end of a round; `lag` is as the primary saw it when it sent this."""
 
     number: int
-    lag: StandbyLag
+    lag: Lag
 
 
 Message = codec.Message | Round
@@ -266,7 +256,7 @@ def piece_frame(piece: Piece) -> bytes:
     return stream_frame(*codec.encode(piece))
 
 
-def round_frame(number: int, lag: StandbyLag) -> bytes:
+def round_frame(number: int, lag: Lag) -> bytes:
     """Return the frame of a ROUND."""
     return stream_frame(_ROUND.pack(ROUND, number, *lag))
 
@@ -282,7 +272,7 @@ def decode(data: bytes) -> Message:
         return codec.decode(data)
     try:
         _, number, *lag = _ROUND.unpack(data)
-        return Round(number, StandbyLag(*lag))
+        return Round(number, Lag(*lag))
     except Exception as error:
         raise BadStandbyMessage(f"a message of kind {ROUND} is damaged: {error!r}") from error
 

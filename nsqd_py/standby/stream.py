@@ -14,11 +14,12 @@ from gevent.event import Event
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import Invalid
 from nsqd_py.feed.feed import PIECE_BYTES, Feed
+from nsqd_py.feed.lag import Amount, Lag
 from nsqd_py.feed.pieces import Piece
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.standby import messages
-from nsqd_py.standby.messages import Offer, StandbyLag
+from nsqd_py.standby.messages import Offer
 
 # The standby has not taken these bytes yet: wait.
 _MOST_QUEUED_BYTES = 1024 * 1024
@@ -26,7 +27,6 @@ _POLL_QUEUE_S = 0.001
 # The pause after a round that no publisher waits for. Without it, 16 publishers caused a round for every ten messages; primary
 # and standby took 10 us of processor a message for that, now 4.
 _PAUSE_S = 0.002
-_NS_PER_MS = 1_000_000
 _MOST_WAITS = 1_000  # of a backup for a journal that is being written
 
 
@@ -37,8 +37,7 @@ class _Unacknowledged:
     number: int
     covers: int
     sent_ns: int
-    messages: int
-    size_bytes: int
+    amount: Amount
 
 
 class _Gone(Exception):
@@ -66,8 +65,7 @@ class StandbyStream:
     _is_postponed: bool = False
     _is_idle: bool = False  # the greenlet waits for the next round
     _unacknowledged: deque[_Unacknowledged] = field(default_factory=deque)
-    _acknowledged_messages: int = 0
-    _acknowledged_bytes: int = 0
+    _acknowledged: Amount = Amount()
     _slices: WorkSlices = field(default_factory=WorkSlices)
     _greenlet: Any = None
 
@@ -143,8 +141,7 @@ class StandbyStream:
         while self._unacknowledged and self._unacknowledged[0].number <= number:
             done = self._unacknowledged.popleft()
             self.acknowledged_write = done.covers
-            self._acknowledged_messages = done.messages
-            self._acknowledged_bytes = done.size_bytes
+            self._acknowledged = done.amount
             self._feed.follow()
         self._on_acknowledged()
 
@@ -154,28 +151,10 @@ class StandbyStream:
         return self._is_idle and not self._unacknowledged and not self._feed.since_ns
 
     @property
-    def lag(self) -> StandbyLag:
+    def lag(self) -> Lag:
         """The lag of the standby; its first copy counts in bytes only."""
-        feed = self._feed
-        unread = feed.unread()
-        return StandbyLag(
-            unread.messages + feed.message_count - self._acknowledged_messages,
-            unread.size_bytes + feed.size_bytes - self._acknowledged_bytes,
-            self._ms_since(self._oldest_ns()),
-        )
-
-    def _oldest_ns(self) -> int:
-        """Return the time of the oldest round or change that is not acknowledged; 0 if there is none."""
-        since_ns = self._feed.since_ns
-        if not self._unacknowledged:
-            return since_ns
-        sent_ns = self._unacknowledged[0].sent_ns
-        return min(sent_ns, since_ns) if since_ns else sent_ns
-
-    def _ms_since(self, since_ns: int) -> int:
-        if since_ns:
-            return (self._broker.clock() - since_ns) // _NS_PER_MS
-        return 0
+        sent_ns = self._unacknowledged[0].sent_ns if self._unacknowledged else 0
+        return self._feed.lag(self._acknowledged, sent_ns)
 
     # ---- rounds, in a greenlet
 
@@ -212,12 +191,8 @@ class StandbyStream:
         pieces = feed.whole_round(_MOST_WAITS) if self.offer.is_backup else feed.round()
         self._send_pieces(pieces)
         sent_ns = self._broker.clock()
-        self._unacknowledged.append(
-            _Unacknowledged(feed.round_number, covers, sent_ns, feed.message_count, feed.size_bytes)
-        )
-        unread = feed.unread()
-        lag = StandbyLag(unread.messages, unread.size_bytes, self._ms_since(feed.since_ns))
-        self._send(messages.round_frame(feed.round_number, lag))
+        self._unacknowledged.append(_Unacknowledged(feed.round_number, covers, sent_ns, feed.amount))
+        self._send(messages.round_frame(feed.round_number, feed.lag(feed.amount)))
         if feed.is_due:
             self._wake.set()
 

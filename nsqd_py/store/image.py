@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.journals.journal import JOURNAL_SUFFIX
@@ -22,15 +23,29 @@ from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.feed.codec import BEGIN, COMMIT, PART, WRITE, FileMessage
 from nsqd_py.feed.pieces import TopicListing, TopicsListed
-from nsqd_py.objects.calls import Missing, ReadableObjects
+from nsqd_py.objects.calls import Missing, ReadableObjects, StoreError
 from nsqd_py.store import rounds
-from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, round_name, topic_of_file
+from nsqd_py.store.layout import (
+    HEAD_NAME,
+    ROUNDS,
+    BadObject,
+    Head,
+    StoredFile,
+    missing_text,
+    parse_round_name,
+    round_name,
+    topic_of_file,
+)
 from nsqd_py.store.rounds import FilesChanged, RoundObject
 from nsqd_py.store.spill import Chunks, Spill
 
 # Called with the error of a damaged round that is left out.
 OnDamage = Callable[[BadObject], None]
 
+# A reader that follows a store looks at the list of rounds so often, which is a request.
+_LOOK_AGAIN_S = 60.0
+# No store loses that many rounds in a row, and keeps those behind them: an object further on is foreign.
+FAR = 100_000
 # Rounds that are asked for at once.
 _MOST_REQUESTS = 6
 
@@ -545,6 +560,7 @@ class StoreReader:
         self._spill = spill
         self._objects = objects
         self._on_damage = on_damage
+        self._next_look_s = 0.0  # at the list of rounds
 
     def refresh(self) -> bool:
         """Read what is new; return True if there was something. Raises Missing if there is no store."""
@@ -553,11 +569,48 @@ class StoreReader:
         if first > self.image.next_number or not self.image.epoch:
             self.image = StoreImage(first, self._spill)
         before = self.image.next_number
-        for number, data in read_rounds(self._objects, before):
-            take_round(self.image, number, data, self._on_damage)
+        self._read_on()
         if head.base and not self.image.epoch and self._on_damage is None:
             raise BadObject(f"{round_name(head.base)} is missing, which {HEAD_NAME} says is the base")
+        now_s = monotonic()
+        if self.image.epoch and now_s >= self._next_look_s:
+            self._next_look_s = now_s + _LOOK_AGAIN_S
+            self._pass_missing()
         return self.image.next_number > before
+
+    def _read_on(self) -> None:
+        """Read up to the first number that is free."""
+        for number, data in read_rounds(self._objects, self.image.next_number):
+            take_round(self.image, number, data, self._on_damage)
+
+    def _pass_missing(self) -> None:
+        """Go on behind rounds that are missing; only a list tells them from the end. Raises BadObject without `on_damage`."""
+        while True:
+            later = self._listed_behind()
+            if later is None:
+                return
+            number = self.image.next_number
+            self._read_on()  # they may have been written a moment ago
+            if self.image.next_number > number:
+                continue
+            if head_of(self._objects).base > number:  # its owner has deleted them since
+                self._next_look_s = 0.0
+                self.refresh()
+                return
+            if later == number:
+                raise StoreError(f"{round_name(number)} is in the list of rounds, but cannot be read")
+            error = BadObject(missing_text(round_name(number)))
+            if self._on_damage is None:
+                raise error
+            self._on_damage(error)
+            self.image.skip(later)
+            self._read_on()
+
+    def _listed_behind(self) -> int | None:
+        """Return the first round in the list that is not read; None if there is none."""
+        number = self.image.next_number
+        listed = (parse_round_name(each.name) or 0 for each in self._objects.list(ROUNDS))
+        return min((each for each in listed if number <= each <= number + FAR), default=None)
 
 
 def take_round(image: StoreImage, number: int, data: bytes, on_damage: OnDamage | None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -63,6 +64,15 @@ def missing_text(name: str) -> str:
 
 
 # ---- rounds
+
+
+# Of a directory with rounds.
+NO_HEAD = f"this is a store of nsqd whose {HEAD_NAME} is missing, so that it cannot be read"
+
+
+def has_rounds(names: Iterable[str]) -> bool:
+    """True if names in the directory of the rounds are those of rounds."""
+    return any(parse_round_name(f"{ROUNDS}/{name}") is not None for name in names)
 
 
 def round_name(number: int) -> str:

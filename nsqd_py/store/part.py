@@ -84,7 +84,6 @@ class StoreAddition(Addition):
         mended = stream.mended_count
         local = stream.local_damage
         met = self._met_by_readers()
-        lag = stream.lag()
         requests = started.objects.requests
         state = COPYING if stream.is_copying else STORING
         away_ms = 0
@@ -102,9 +101,7 @@ class StoreAddition(Addition):
             "state": state,
             "acks": self._broker.options.store_acks,
             "interval_ms": self._broker.options.store_interval_ns // MILLISECOND_NS,
-            "lag_messages": lag.messages,
-            "lag_bytes": lag.size_bytes,
-            "lag_ms": lag.ms,
+            **stream.lag().statistics(),
             "last_round": stream.writer.last_round,
             "last_round_ms_ago": last_round_ms_ago,
             "objects": len(stream.files) + stream.writer.round_count,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Missing, Objects, StoreError
-from nsqd_py.store.image import OnDamage, StoreImage, head_of, read_rounds, take_round
+from nsqd_py.store.image import FAR, OnDamage, StoreImage, head_of, read_rounds, take_round
 from nsqd_py.store.layout import (
     HEAD_NAME,
     ROUNDS,
@@ -25,9 +25,6 @@ from nsqd_py.store.layout import (
 )
 from nsqd_py.store.rounds import HEADER_BYTES, begins_base, decode
 from nsqd_py.store.spill import Spill
-
-# No store loses that many rounds in a row, and keeps those behind them.
-_FAR = 100_000
 
 
 @dataclass(eq=False, repr=False)
@@ -128,7 +125,7 @@ class StateReader:
         number = self.image.next_number
         if later == number:
             raise StoreError(f"{round_name(number)} is in the list of rounds, but cannot be read")
-        if later - number > _FAR and self._is_foreign(later):
+        if later - number > FAR and self._is_foreign(later):
             return
         name = round_name(number)
         text = missing_text(name)

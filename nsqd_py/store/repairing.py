@@ -10,7 +10,7 @@ from typing import Any
 from nsqd_py.diskqueue.files.log_file import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.objects.calls import Objects
+from nsqd_py.objects.calls import Missing, Objects
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby.repairs.repair import RepairedFile, repair_range
 from nsqd_py.store.files import StoredFiles
@@ -44,7 +44,10 @@ class StoreCopy:
             for start, end in ranges:
                 stored_end = min(end, source.size_bytes)
                 if start < stored_end:
-                    left += repair_range(copy, start, stored_end, write)
+                    try:
+                        left += repair_range(copy, start, stored_end, write)
+                    except Missing:  # the object was lost: asking again does not help
+                        left.append((start, stored_end))
                 if stored_end < end:
                     left.append((max(start, stored_end), end))
         return left
@@ -54,19 +57,15 @@ class StoreCopy:
         stored = self._files.of_file(topic, file)
         if stored is not None and stored.size_bytes >= end:
             return LogSource(file.path.name, file.first_seq, file.salt, stored, None)
-        found: list[LogSource] = []
 
-        def read() -> None:
+        def read() -> LogSource | None:
             reader = StoreReader(self._objects, spill=Spill(self._directory))
             reader.refresh()
-            found.extend(
-                source
-                for source in reader.image.log_files(topic)
-                if source.name == file.path.name and source.salt == file.salt
-            )
+            sources = reader.image.log_files(topic)
+            same = (each for each in sources if (each.name, each.salt) == (file.path.name, file.salt))
+            return next(same, None)
 
-        in_thread(self._threadpool, read)
-        return found[0] if found else None
+        return in_thread(self._threadpool, read)
 
 
 class _StoredCopy:
@@ -79,13 +78,8 @@ class _StoredCopy:
         self._source = source
 
     def fetch_bytes(self, offset: int, size_bytes: int) -> bytes:
-        found: list[bytes] = []
-
-        def fetch() -> None:
-            found.append(read_range(self._objects, self._source, offset, offset + size_bytes))
-
-        in_thread(self._threadpool, fetch)
-        return found[0]
+        end = offset + size_bytes
+        return in_thread(self._threadpool, read_range, self._objects, self._source, offset, end)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         yield self.fetch_bytes(start, end - start)

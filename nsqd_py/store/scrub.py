@@ -256,7 +256,5 @@ class StoreScrub:
         gevent.sleep(max(_LEAST_PAUSE_S, _DAY_S / self._requests_per_day))
 
     def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what `work` returns in a thread."""
-        found: list[Any] = []
-        in_thread(self._threads, lambda: found.append(work(*arguments)))
-        return found[0]
+        """Return what `work` returns in the thread of this scrub."""
+        return in_thread(self._threads, work, *arguments)

@@ -22,6 +22,9 @@ LONGEST_LINE_BYTES = 64 * 1024 * 1024
 _GREATEST_GZIP_FLAGS = b"\x1f"
 _KIND_AT = 13  # in the header of a record
 
+# How a file begins that is no text, whatever it is.
+MAGICS = (FILE_MAGIC, PARQUET_MAGIC, *(codec.magic for codec in CODECS.values() if codec.magic))
+
 _COMPRESSION_SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
 
 

@@ -133,19 +133,19 @@ WORK: dict[Place, Work] = {
         ("nsqd_py.store:Owner", *OBJECTS)
     ),
     Place("nsqd_py.store.repairing", "StoreCopy._source_of", "read"): Work(OBJECTS),
-    Place("nsqd_py.store.repairing", "_StoredCopy.fetch_bytes", "fetch"): Work(OBJECTS),
+    Place("nsqd_py.store.repairing", "_StoredCopy.fetch_bytes", "read_range"): Work(OBJECTS),
     Place("nsqd_py.store.restoring.restoration", "Restoration.fetch", "ThreadPoolExecutor(_AT_ONCE)"): Work(
         why=POOL
     ),
     Place("nsqd_py.store.restoring.restoration", "Restoration.fetch", "self._fetch"): Work(OBJECTS),
     Place("nsqd_py.store.scrub", "StoreScrub.start", "DiskThreads(1)"): Work(why=POOL),
-    Place("nsqd_py.store.scrub", "StoreScrub._in_thread", "lambda: found.append(work(*arguments))"): Work(
+    Place("nsqd_py.store.scrub", "StoreScrub._in_thread", "work"): Work(
         ("nsqd_py.store:Requests", "nsqd_py.diskqueue.files:LogFile.path", *OBJECTS)
     ),
     Place("nsqd_py.feed.feed", "Feed._is_damaged", "damage_in"): Work(
         ("nsqd_py.diskqueue.files:LogFile.path",)
     ),
-    Place("nsqd_py.store.uploading.local_damage", "LocalDamage._in_file", "find"): Work(
+    Place("nsqd_py.store.uploading.local_damage", "LocalDamage._in_file", "damage_in"): Work(
         ("nsqd_py.diskqueue.files:LogFile.path",)
     ),
     Place("nsqd_py.store.uploading.calls", "StoreCalls.call", "work"): Work(

@@ -9,6 +9,7 @@ from tests.support.browser import DESK, Visits, overflow, ready, rows_of, system
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
+from tests.support.sweeps import sample
 
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("browser")
@@ -95,7 +96,7 @@ def test_the_worst_rows_are_first_and_tick_boxes_are_next_to_names(
     wait_until(lambda: everything.evaluate("box => box.indeterminate"), what="a tick box of some rows")
 
 
-@pytest.mark.parametrize("size", [PHONE_390, PHONE_360], ids=["390", "360"])
+@pytest.mark.parametrize("size", sample(PHONE_360, PHONE_390), ids=["360", "390"])
 def test_the_header_of_a_phone_is_one_line(
     visit: Visits, cluster: AdminCluster, admin: NsqadminProcess, size: ViewportSize
 ) -> None:
@@ -114,7 +115,7 @@ def test_the_header_of_a_phone_is_one_line(
     expect(page.get_by_role("button", name="Theme: auto")).to_be_visible()  # in the footer
 
 
-@pytest.mark.parametrize("size", [DESK, LAPTOP], ids=["1280", "1024"])
+@pytest.mark.parametrize("size", sample(LAPTOP, DESK), ids=["1024", "1280"])
 def test_plots_are_on_one_line(
     visit: Visits, cluster: AdminCluster, admin: NsqadminProcess, size: ViewportSize
 ) -> None:

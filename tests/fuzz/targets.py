@@ -28,6 +28,7 @@ from nsqd_py.diskqueue.messages import decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
 from nsqd_py.errors import ClientError, LayerError, LineTooLong, NsqdError, StartError
 from nsqd_py.feed import codec
+from nsqd_py.feed.lag import Lag
 from nsqd_py.feed.pieces import Begin, Commit, OfferedFile, OfferedLog, Part, TopicListing, Write
 from nsqd_py.go_import.go_queue import find_go_queues
 from nsqd_py.net.http.guard import parse_credentials, parse_login, split_authorization
@@ -171,7 +172,7 @@ def _framed_messages(*frames: bytes) -> bytes:
         file_frame(codec.PART, "nsqd.dat", 0, b"{}"),
         file_frame(codec.COMMIT, "nsqd.dat"),
         file_frame(codec.REMOVE, _LOG_NAME),
-        standby.round_frame(1, standby.StandbyLag(0, 0, 0)),
+        standby.round_frame(1, Lag()),
     ),
     _framed_messages(_TOPIC, listed_frame(), file_frame(codec.COMMIT, _LOG_NAME)),
 )

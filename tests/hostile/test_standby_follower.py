@@ -16,9 +16,10 @@ from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, encode_epoch_f
 from nsqd_py.diskqueue.journals.journal import DELETED, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.records import FileHeader
 from nsqd_py.feed.codec import BEGIN, COMMIT, PART, REMOVE, WRITE
+from nsqd_py.feed.lag import Lag
 from nsqd_py.feed.pieces import TopicListing
 from nsqd_py.standby.copies.data_path import StandbyState, write_state
-from nsqd_py.standby.messages import StandbyLag, round_frame
+from nsqd_py.standby.messages import round_frame
 from tests.support.hostile_primary import frame, hostile_primary
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_frames import file_frame, listed_frame, topic_frame
@@ -61,7 +62,7 @@ def listed(files: dict[str, int], *epochs: Epoch, journals: tuple[str, ...] = (J
 
 
 def end(number: int = 1) -> bytes:
-    return round_frame(number, StandbyLag(0, 0, 0))
+    return round_frame(number, Lag())
 
 
 ATTACKS: dict[str, Frames] = {

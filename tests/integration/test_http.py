@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import time
 
@@ -11,6 +12,7 @@ import pytest
 
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION
 from tests.support.module_servers import module_nsqd
+from tests.support.nsqd_process import NsqdProcess
 
 # Each test uses topics of its own, and none may harm it.
 nsqd = module_nsqd()
@@ -196,6 +198,19 @@ def test_topic_and_channel_live_and_die(nsqd):
     assert nsqd.channel_stats("life", "c") is None
     nsqd.post("/topic/delete?topic=life")
     assert nsqd.topic_stats("life") is None
+
+
+def test_config_of_a_data_path_that_is_not_utf_8(tmp_path):
+    data_path = tmp_path / os.fsdecode(b"data-\xff")
+    data_path.mkdir()
+    nsqd = NsqdProcess(data_path)
+    try:
+        nsqd.start()
+        assert "data-\\udcff" in nsqd.http("GET", "/config").json()["data_path"]
+        assert "data-\\udcff" in nsqd.http("GET", "/config/data_path").text
+        assert "Traceback" not in nsqd.log_text()
+    finally:
+        nsqd.destroy()
 
 
 def test_config(nsqd):

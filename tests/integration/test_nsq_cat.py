@@ -397,3 +397,18 @@ def test_queues_of_gos_nsqd_are_no_lines(tmp_path):
     shown, said = cat(tmp_path, expected=1)
     assert shown == []
     assert "a queue of Go's nsqd: see docs/take-over.md" in said
+
+
+def test_a_pipe_is_read_as_it_comes() -> None:
+    """`tail -f` never ends, and a command before it may write more than the memory has."""
+    command = [sys.executable, "-m", "nsq_apps", "nsq_cat", "-"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"first\n", b"second\n"):
+            process.stdin.write(line)
+            assert process.stdout.read(len(line)) == line
+        process.stdin.close()
+        assert process.wait() == 0

@@ -112,6 +112,20 @@ def test_what_is_damaged_or_foreign_is_named(store: tuple[StoreOfFiles, NsqdProc
     assert f"nsq-cat: {nowhere}: there is no store" in cat(nowhere, status=1)[1]
 
 
+def test_a_round_that_is_lost_between_others_is_named(
+    store: tuple[StoreOfFiles, NsqdProcess], tmp_path: Path
+) -> None:
+    stored, _ = store
+    stored.objects.delete([round_name(2)])
+    shown, complaint = cat("--topic=orders", stored.url, status=1)
+    assert f"{round_name(2)} is missing: it was deleted or lost" in complaint
+    assert set(lines(range(200))) < set(shown) < set(lines(range(300)))
+    assert shown[-1] == "299", "reading goes on behind it"
+    (tmp_path / "store" / HEAD_NAME).unlink()
+    for flag in (tmp_path / "store", stored.url):
+        assert f"{HEAD_NAME} is missing" in cat(flag, status=1)[1]
+
+
 def test_the_flags_of_the_selection(tmp_path: Path) -> None:
     assert '--start: "soon" is not a time' in cat("--start=soon", tmp_path, status=2)[1]
     assert "--start '2' must be before --end '1'" in cat("--start=2", "--end=1", tmp_path, status=2)[1]

@@ -50,6 +50,16 @@ def arrived(nsqd: NsqdProcess, topic: str) -> list[bytes]:
 # ---- what is forwarded
 
 
+def test_an_nsqd_under_another_name_does_not_get_its_own_messages_back(source, start, topic):
+    publish(source, topic, *numbered(10))
+    again = f"--destination-nsqd-tcp-address=localhost:{source.tcp_port}"
+    with start(f"--topic={topic}", again) as tool:
+        assert tool.wait() == 1
+        assert f"messages would go from 127.0.0.1:{source.tcp_port} to itself" in tool.log_text()
+    assert source.topic_stats(topic)["message_count"] == 10
+    assert source.channel_stats(topic, CHANNEL)["depth"] == 10
+
+
 def test_every_message_goes_on_once(source, one, start, topic):
     sent = [*numbered(2000), bytes(range(256)), b"x" * 900_000, b"y" * 900_000]
     with start(f"--topic={topic}", *to(one)) as tool:

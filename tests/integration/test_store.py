@@ -436,6 +436,7 @@ def test_a_damaged_log_file_in_the_store_is_named_and_the_rest_is_restored(machi
     nsqd.publish("t", [b"%03d" % number + os.urandom(10_000) for number in range(200)], batch=20)
     nsqd.kill()
     nsqd.start()  # a base: the first part of the log goes up as an object
+    wait_until_stored(nsqd)  # else the message may be in the object, too, which is lost
     nsqd.pub("t", b"200")
     nsqd.kill()
     shutil.rmtree(nsqd.data_path)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.broker.upkeep.mending import LogFiles, Repairs
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.feed import feed
 from nsqd_py.objects.calls import Objects, StoreError
 from nsqd_py.objects.opening import open_objects
@@ -315,6 +316,23 @@ def test_a_base_waits_for_the_repair_of_what_only_rounds_have(five: Uploaded, tm
     assert five.stream.local_damage == ""
     assert b"message 4" in path.read_bytes()
     assert broker.log_files.repaired_bytes > 0
+
+
+def test_a_store_that_has_lost_the_object_has_nothing_to_repair_with(five: Uploaded, tmp_path: Path) -> None:
+    for number in range(100):
+        five.publish(b"more %d" % number)
+    base = five.owner.head.base
+    five.stream.begin_base()
+    wait_for(lambda: five.owner.head.base > base)
+    log = five.broker.topics[TOPIC].log
+    assert log is not None
+    file = log.files[0]
+    stored = five.stream.files.of_file(TOPIC, file)
+    assert stored is not None
+    five.objects.delete([stored.name])
+    copy = StoreCopy(five.objects, five.broker.services.threadpool, five.stream.files, tmp_path)
+    ranges = [(FILE_HEADER_BYTES, stored.size_bytes)]
+    assert copy.fill(log, file.path, file, ranges) == ranges
 
 
 def test_a_bit_that_flips_on_the_disk_does_not_replace_what_rounds_have(

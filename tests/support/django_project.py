@@ -14,10 +14,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from nsqd_py.testing.embedded import Nsqd
 from tests.support.nsqd_process import REPOSITORY, wait_until
 from tests.support.tool_process import ToolProcess, run_tool
 
 DEADLINE_S = 60.0
+TOPIC = "django-default"
 _PROGRAM = "tests.support.django_program"
 
 _SETTINGS = """
@@ -196,6 +198,25 @@ class DjangoProject:
 
     def close(self) -> None:
         self._running.close()
+
+
+# ---- what nsqd has of its tasks
+
+
+def published(nsqd: Nsqd, topic: str = TOPIC) -> int:
+    """Return how many messages the topic has got."""
+    return sum(found["message_count"] for found in nsqd.stats(topic)["topics"] or ())
+
+
+def dead_letters(nsqd: Nsqd) -> int:
+    return published(nsqd, f"{TOPIC}.dead")
+
+
+def is_done(nsqd: Nsqd) -> bool:
+    """True if the channel of the queue has neither waiting nor unanswered nor deferred messages."""
+    (topic,) = nsqd.stats(TOPIC)["topics"]
+    (channel,) = topic["channels"]
+    return not channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
 
 
 _PROLOGUE = """

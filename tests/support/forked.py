@@ -160,7 +160,10 @@ def run(
         os.close(reader)
         assert process is not None
         threading.Thread(target=_write, args=(writer, given), daemon=True).start()
-        status = process.wait(timeout_s)
+        try:
+            status = process.wait(timeout_s)
+        finally:
+            process.kill()
         return subprocess.CompletedProcess(command, status, _content(output), _content(errors))
 
 

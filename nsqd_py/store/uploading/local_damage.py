@@ -13,7 +13,6 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import LogFile
-from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.store.files import StoredFiles
@@ -100,13 +99,9 @@ class LocalDamage:
         return found
 
     def _in_file(self, file: LogFile, start: int) -> list[DamagedBytes]:
-        ranges: list[Range] = []
-
-        def find() -> None:
-            ranges.extend(damage_in(file.path, file.salt, file.end_offset, start))
-
+        threadpool = self._broker.services.threadpool
         try:
-            in_thread(self._broker.services.threadpool, find)
+            ranges = in_thread(threadpool, damage_in, file.path, file.salt, file.end_offset, start)
         except FileNotFoundError:  # it was dropped in the meantime
             return []
         return [DamagedBytes(file.path.name, file.salt, low, high) for low, high in ranges]

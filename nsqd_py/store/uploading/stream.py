@@ -12,6 +12,7 @@ import gevent
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.feed import Feed
+from nsqd_py.feed.lag import Lag
 from nsqd_py.objects.calls import Objects
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.store.files import StoredFiles
@@ -19,7 +20,7 @@ from nsqd_py.store.layout import BadObject, StoredFile
 from nsqd_py.store.ownership import Owner, Superseded
 from nsqd_py.store.uploading.calls import FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, StoreCalls
 from nsqd_py.store.uploading.frames import NotCovered, PieceFrames
-from nsqd_py.store.uploading.lag import FollowedFeed, Lag
+from nsqd_py.store.uploading.lag import FollowedFeed
 from nsqd_py.store.uploading.log_files import FileChanges, FileUploads
 from nsqd_py.store.uploading.timing import RoundTimer, Waiting
 from nsqd_py.store.uploading.writing import RoundWriter, is_far_behind
@@ -116,7 +117,7 @@ class StoreStream:
 
     def lag(self) -> Lag:
         """Return how far the store is behind; zeros before the first base begins."""
-        return self._following.lag() if self._following is not None else Lag(0, 0, 0)
+        return self._following.lag() if self._following is not None else Lag()
 
     # ---- what the scrub asks
 
@@ -259,7 +260,7 @@ class StoreStream:
         feed = Feed(broker, self._directory, self._threadpool, offered, self._timer.note_change)
         broker.listen(feed)
         self._frames = PieceFrames(broker, self._uploads)
-        self._following = FollowedFeed(feed, broker.clock, since_ns)
+        self._following = FollowedFeed(feed, since_ns)
         return self._following
 
     def _leave_feed(self) -> None:

@@ -35,7 +35,7 @@ from nsq_spark.archive.splits import (
 from nsq_spark.archive.storage import Entry, Storage, directory_of, is_local, local_path, name_of
 from nsq_spark.archive.store_logs import StoreLogs, is_head
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.store.layout import HEAD_NAME, ROUNDS
+from nsqd_py.store.layout import HEAD_NAME, NO_HEAD, ROUNDS, has_rounds
 from nsqd_py.stores.directories import is_claim, is_go_queue, sorted_by_name
 from nsqd_py.stores.formats import HEAD_BYTES, codec_of, format_of, plain_head
 from nsqd_py.stores.tables import UnreadableTable, everything, walk
@@ -194,14 +194,19 @@ def survey(
 def split_stores(
     paths: Sequence[str], storage: Storage, *, skips_damaged: bool
 ) -> tuple[list[str], list[StoreLogs]]:
-    """Return the paths of other archives, and the stores of nsqd among the paths, which are not read yet."""
+    """Return the paths of other archives, and the stores of nsqd among the paths, which are not read yet.
+
+    Raises ArchiveError if a store has no head.
+    """
     on_damage = partial(_log.warning, "nsq: %s") if skips_damaged else None
     others: list[str] = []
     stores: list[StoreLogs] = []
     for path in paths:
         base = storage.resolved(path).rstrip("/")
         if not is_glob(path) and _is_store(base, storage):
-            stores.append(StoreLogs(base, storage.open, on_damage))
+            stores.append(StoreLogs(base, storage.open, storage.names, on_damage))
+        elif not is_glob(path) and has_rounds(storage.names(f"{base}/{ROUNDS}")):
+            raise ArchiveError(f"{path}: {NO_HEAD}")
         else:
             others.append(path)
     return others, stores

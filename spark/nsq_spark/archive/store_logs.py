@@ -17,10 +17,10 @@ from nsq_spark.archive.splits import ArchiveError, FileInfo, Format, Gone
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import NsqdError
-from nsqd_py.objects.calls import Missing, ReadableObjects, Version
+from nsqd_py.objects.calls import Listed, Missing, ReadableObjects, Version
 from nsqd_py.store.contents import Gap, LogPart, incomplete_base, parts_of, tail_file, topics_of
 from nsqd_py.store.image import StoreImage, StoreReader, read_rounds, take_round
-from nsqd_py.store.layout import ROUNDS, BadObject, Head
+from nsqd_py.store.layout import ROUNDS, BadObject, Head, round_name
 from nsqd_py.stores.files import File
 
 _TAIL = re.compile(
@@ -31,6 +31,8 @@ _read: dict[tuple[str, int, int], StoreImage] = {}
 
 # Opens the file with a path. Raises ArchiveError, and Gone if there is none.
 Open = Callable[[str], File]
+# Returns the names in a directory.
+Names = Callable[[str], list[str]]
 
 
 class StoredLog(NamedTuple):
@@ -52,12 +54,14 @@ class StoreLogs:
     url  of the store, or its directory, without a slash at the end
     """
 
-    def __init__(self, url: str, open_file: Open, on_damage: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, url: str, open_file: Open, names: Names, on_damage: Callable[[str], None] | None = None
+    ) -> None:
         """`on_damage` is called with what is missing in the store, such as a damaged round; None makes it an error."""
         self.url = url
         self._on_damage = on_damage
         report = None if on_damage is None else lambda error: self._report(str(error))
-        self._reader = StoreReader(_StoreObjects(url, open_file), report)
+        self._reader = StoreReader(_StoreObjects(url, open_file, names), report)
         self._logs: list[StoredLog] | None = None
 
     def refresh(self) -> None:
@@ -135,17 +139,38 @@ def _image(url: str, first: int, last: int, open_file: Open) -> StoreImage:
     """Return the state of a store after rounds `first` to `last`; damaged ones are left out, which the plan has reported."""
     key = (url, first, last)
     if key not in _read:
-        image = StoreImage(first)
+        objects = _StoreObjects(url, open_file)
         with _errors_of(url):
-            for number, data in read_rounds(_StoreObjects(url, open_file), first):
-                take_round(image, number, data, _ignore)
-                if number == last:
-                    break
-        if image.next_number <= last:
+            image = _read_image(objects, first, last)
+            is_complete = image.next_number > last and _is_there(objects, round_name(first))
+        if not is_complete:
             raise Gone(f"rounds {first:x} to {last:x} of {url} are not there any more: read the store again")
         _read.clear()
         _read[key] = image
     return _read[key]
+
+
+def _read_image(objects: ReadableObjects, first: int, last: int) -> StoreImage:
+    image = StoreImage(first)
+    while image.next_number <= last:
+        for number, data in read_rounds(objects, image.next_number):
+            take_round(image, number, data, _ignore)
+            if number == last:
+                break
+        if not image.epoch:
+            break
+        if image.next_number <= last:
+            image.skip()  # one that is missing, which the plan has reported
+    return image
+
+
+def _is_there(objects: ReadableObjects, name: str) -> bool:
+    """True if an object was not deleted since; the writer deletes the first rounds with the others."""
+    try:
+        objects.get(name)
+    except Missing:
+        return False
+    return True
 
 
 def _ignore(error: BadObject) -> None:
@@ -158,9 +183,10 @@ def _ignore(error: BadObject) -> None:
 class _StoreObjects(ReadableObjects):
     """The objects of a store, read by what opens files of archives, with its settings and credentials."""
 
-    def __init__(self, url: str, open_file: Open) -> None:
+    def __init__(self, url: str, open_file: Open, names: Names = lambda directory: []) -> None:
         self._url = url
         self._open = open_file
+        self._names = names
 
     def __repr__(self) -> str:
         return self._url
@@ -171,6 +197,10 @@ class _StoreObjects(ReadableObjects):
                 return file.read_at(0, file.size_bytes), None
         except Gone:
             raise Missing(f"{name} is missing") from None
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        for name in self._names(f"{self._url}/{prefix}"):
+            yield Listed(f"{prefix}/{name}", 0)
 
 
 @contextmanager

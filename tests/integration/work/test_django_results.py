@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.testing.embedded import Nsqd
-from tests.support.django_project import DjangoProject
+from tests.support.django_project import DjangoProject, dead_letters, is_done
 from tests.support.module_servers import delete_topics, module_embedded
 from tests.support.nsqd_process import wait_until
 
@@ -281,17 +280,6 @@ class Cache(FileBasedCache):
     project.options["results"] = "cache"
     project.migrate()
     return file
-
-
-def is_done(nsqd: Nsqd) -> bool:
-    """True if the channel of the queue has neither waiting nor unanswered nor deferred messages."""
-    (topic,) = nsqd.stats("django-default")["topics"]
-    (channel,) = topic["channels"]
-    return not channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
-
-
-def dead_letters(nsqd: Nsqd) -> int:
-    return sum(topic["message_count"] for topic in nsqd.stats("django-default.dead")["topics"] or ())
 
 
 def test_a_task_waits_for_a_store_that_is_away(nsqd, project, away):

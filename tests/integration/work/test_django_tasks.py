@@ -10,14 +10,13 @@ import psutil
 import pytest
 
 from nsqd_py.testing.embedded import Nsqd
-from tests.support.django_project import DjangoProject
+from tests.support.django_project import TOPIC, DjangoProject, dead_letters, is_done, published
 from tests.support.module_servers import delete_topics, module_embedded
 from tests.support.nsqd_process import wait_until
 
 pytest.importorskip("django")
 pytestmark = pytest.mark.ours
 
-TOPIC, CHANNEL = "django-default", "workers"
 QUICK_RETRY = {"attempts": 3, "first_s": 0.05, "factor": 1}
 
 
@@ -32,22 +31,6 @@ def project(nsqd, tmp_path) -> Iterator[DjangoProject]:
     yield project
     project.close()
     delete_topics(nsqd)
-
-
-def published(nsqd: Nsqd, topic: str = TOPIC) -> int:
-    """Return how many messages the topic has got."""
-    found = nsqd.stats(topic)["topics"]
-    return int(found[0]["message_count"]) if found else 0
-
-
-def is_done(nsqd: Nsqd) -> bool:
-    """True if the channel has neither waiting nor unanswered nor deferred messages."""
-    (topic,) = nsqd.stats(TOPIC)["topics"]
-    counts = [
-        channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
-        for channel in topic["channels"]
-    ]
-    return counts == [0]
 
 
 def test_a_task_runs_in_a_worker(nsqd, project):
@@ -259,10 +242,6 @@ except ValueError as error:
 
 
 # ---- failures
-
-
-def dead_letters(nsqd: Nsqd) -> int:
-    return published(nsqd, f"{TOPIC}.dead")
 
 
 def test_a_failed_task_is_not_tried_again_without_retry(nsqd, project):

@@ -8,6 +8,7 @@ import pytest
 
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.feed.feed import Feed
+from nsqd_py.feed.lag import Lag
 from nsqd_py.feed.pieces import Commit, Remove, TopicListing, TopicsListed, Write
 from tests.support.broker_life import CHANNELS, TOPIC, Life
 from tests.support.feed_reader import FeedReader
@@ -68,6 +69,29 @@ def test_a_first_copy_counts_in_bytes_only(life: Life) -> None:
     feed.follow()
     life.publish(b"x" * 100)
     assert feed.unread().messages == 1
+    life.end()
+
+
+def test_the_lag_counts_what_is_unread_and_what_is_unconfirmed(life: Life) -> None:
+    """Its age is that of the older one: of the round that is on its way, or of what no round has yet."""
+    life.publish(b"first")
+    feed = new_feed(life, [])
+    list(feed.list_files())
+    list(feed.round())
+    feed.follow()
+    confirmed = feed.amount
+    assert feed.lag(confirmed) == Lag()
+    life.publish(b"one")
+    list(feed.round())
+    sent_ns = life.broker.clock()
+    size_bytes = feed.amount.size_bytes - confirmed.size_bytes
+    life.pass_time(SECOND)
+    assert feed.lag(confirmed, sent_ns) == Lag(1, size_bytes, 1000)
+    assert feed.lag(feed.amount) == Lag()
+    life.publish(b"two")
+    life.pass_time(SECOND)
+    assert feed.lag(confirmed, sent_ns) == Lag(2, 2 * size_bytes, 2000)
+    assert feed.lag(feed.amount) == Lag(1, size_bytes, 1000)
     life.end()
 
 

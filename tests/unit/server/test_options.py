@@ -188,6 +188,11 @@ def test_deferrals_are_as_long_as_requeue_delays_unless_told() -> None:
 BAD_OPTIONS = [
     (["--node-id=1024"], r"^--node-id must be \[0,1024\), got -?\d+$"),
     (["--node-id=-1"], r"^--node-id must be \[0,1024\), got -?\d+$"),
+    (["--mem-queue-size=-1"], "^--mem-queue-size must not be negative, got -1$"),
+    (["--msg-timeout=0s"], "^--msg-timeout must be positive, got 0s$"),
+    (["--max-msg-size=-5"], "^--max-msg-size must be positive, got -5"),
+    (["--max-body-size=0"], "^--max-body-size must be positive, got 0"),
+    (["--max-rdy-count=0"], "^--max-rdy-count must be positive, got 0$"),
     (["--drain-timeout=-1s"], "^--drain-timeout must not be negative, got -1s$"),
     (["--max-deflate-level=0"], "^--max-deflate-level must be"),
     (["--max-deflate-level=10"], "^--max-deflate-level must be"),

@@ -195,6 +195,7 @@ WRONG_FILES = [
     ('mode = "slow"', '"mode": expected one of fast, safe'),
     ("mode = 1", '"mode": expected one of fast, safe'),
     ("mem_queue_size 5", "failed to load config file"),
+    pytest.param("topic = " + "[" * 5000, "values in too many lists or tables", id="deep"),
     ("[flow]\nmem_queue_size = 5", 'unknown key "flow"'),
 ]
 

@@ -12,15 +12,18 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from nsq_spark.archive.listing import list_files
+from nsq_spark.archive import store_logs
+from nsq_spark.archive.listing import list_files, survey
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import ArchiveError, Requested, plan_splits
+from nsq_spark.archive.splits import ArchiveError, Damage, Requested, Split, plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_spark.compact.command import Compaction
 from nsq_spark.compact.options import CompactOptions
 from nsq_spark.source.batch_reader import slice_name
 from nsq_spark.source.live import LiveReader
 from nsq_spark.source.live_options import has_stores, stream_of
+from nsqd_py.store import image
+from nsqd_py.store.layout import round_name
 from tests.support.stored import NODE, PER_RECORD, GrowingLog, StoreOfFiles, a_compacted_log
 
 # What the sparse file has, of what no other file has; and what those have.
@@ -105,3 +108,52 @@ def test_rounds_that_the_writer_has_removed(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="are not there any more: read the store again"):
         list(read(split, Storage()))
     assert len(list_files([store.url], Storage())) == 1
+
+
+def grown(tmp_path: Path) -> StoreOfFiles:
+    """Twelve messages in a base, and twelve in each of three rounds."""
+    store = StoreOfFiles((tmp_path / "store").as_uri())
+    log = GrowingLog(tmp_path / "data")
+    log.grow(4)
+    store.base(tmp_path / "data")
+    for _ in range(3):
+        log.grow(4)
+        store.round(tmp_path / "data")
+    return store
+
+
+def test_a_round_that_is_lost_between_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = grown(tmp_path)
+    complete = [
+        seq for split in plan_splits(list_files([store.url], Storage())) for seq in positions_in(split)
+    ]
+    store.objects.delete([round_name(3)])
+    with pytest.raises(ArchiveError, match=f"{round_name(3)} is missing: it was deleted or lost"):
+        list_files([store.url], Storage())
+    monkeypatch.setattr(store_logs, "_read", {})  # as another process, which has not read the round before
+    left = survey([store.url], Storage(), skips_damaged=True).files
+    found = [seq for split in plan_splits(left) for seq in positions_in(split)]
+    assert found == [seq for seq in complete if seq not in range(24, 36)]
+
+
+def positions_in(split: Split) -> list[int]:
+    return [
+        seq for chunk in read(split, Storage(), damage=Damage("skip")) for seq in chunk.positions.tolist()
+    ]
+
+
+def test_a_stream_finds_a_lost_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "_LOOK_AGAIN_S", 0.0)
+    store = grown(tmp_path)
+    one = stream(store, failOnDataLoss="true")
+    start = one.initialOffset()
+    store.objects.delete([round_name(3)])
+    with pytest.raises(ArchiveError, match=f"{round_name(3)} is missing"):
+        stream(store, failOnDataLoss="true").latestOffset(start, ReadMaxRows(1000))
+
+
+def test_a_store_without_its_head(tmp_path: Path) -> None:
+    store = grown(tmp_path)
+    store.objects.delete(["head.json"])
+    with pytest.raises(ArchiveError, match=r"this is a store of nsqd whose head\.json is missing"):
+        list_files([store.url], Storage())

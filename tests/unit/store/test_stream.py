@@ -8,7 +8,7 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.feed.feed import Unread
+from nsqd_py.feed.lag import Amount
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.uploading.stream import StoreStream
@@ -41,9 +41,9 @@ class Feed:
         self.unread_bytes = unread_bytes
         self.unread_count = 0
 
-    def unread(self) -> Unread:
+    def unread(self) -> Amount:
         self.unread_count += 1
-        return Unread(0, self.unread_bytes)
+        return Amount(0, self.unread_bytes)
 
     def note_gone_files(self) -> None:
         """Nothing is gone."""

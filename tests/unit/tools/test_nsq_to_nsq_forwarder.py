@@ -37,6 +37,8 @@ class Batch:
     bodies: Sequence[bytes]
     attempt: int = 1
     answers: dict[bytes, str] = field(default_factory=dict)
+    topic = "source"
+    nsqd = "127.0.0.1:4150"
 
     @property
     def ids(self) -> list[bytes]:

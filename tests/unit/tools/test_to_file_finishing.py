@@ -390,7 +390,8 @@ def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: 
         (SOURCE[:1], "--topic or --topic-pattern required"),
         ([SOURCE[0], "--topic-pattern=x"], "--lookupd-http-address must be specified"),
         ([*SOURCE, "--gzip", "--filename-format=x"], "missing <REV>"),
-        ([*SOURCE, "--filename-format="], "must name a file in the output-dir, got '.'"),
+        ([*SOURCE, "--filename-format="], "must name a file in the output-dir, got ''"),
+        ([*SOURCE, "--filename-format=<REV>/"], "must name a file in the output-dir, got '<REV>/'"),
         ([*SOURCE, "--filename-format=/x/<TOPIC>"], "must name a file in the output-dir, got '/x/<TOPIC>'"),
         ([*SOURCE, "--filename-format=x/../../y"], "must name a file in the output-dir, got 'x/../../y'"),
         (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from nsqd_py.objects.opening import SCHEMES
-from nsqd_py.store.layout import HEAD_NAME, ROUNDS
+from nsqd_py.store.layout import HEAD_NAME, NO_HEAD, ROUNDS, has_rounds
 from nsqd_py.stores.directories import (
     POINTERS,
     LocalFiles,
@@ -54,6 +54,10 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
             yield name, None
             continue
         is_directory = name != STANDARD_INPUT and os.path.isdir(name)
+        if is_directory and has_rounds(files.names(os.path.join(name, ROUNDS))):
+            found.add(os.path.realpath(name))
+            yield name, NoMessages(NO_HEAD)
+            continue
         try:
             paths = _finished(name, files) if is_directory else [name]
         except UnreadableTable as error:

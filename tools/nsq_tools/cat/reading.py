@@ -7,6 +7,7 @@ import os
 import sys
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
+from io import BufferedReader
 from itertools import chain, groupby
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
@@ -32,6 +33,7 @@ from nsqd_py.stores.formats import (
     COLUMNS,
     HEAD_BYTES,
     LONGEST_LINE_BYTES,
+    MAGICS,
     Format,
     codec_of,
     format_of,
@@ -39,6 +41,8 @@ from nsqd_py.stores.formats import (
 )
 
 _BATCH_ROWS = 10_000
+_PIPE_BYTES = 64 * 1024
+_TEXTS = (Format.LINES, Format.JSONL)
 _NO_TOPIC = (
     "does not store its topic, which is shown as empty: nsq-to-file wrote it to a directory topic=..., from which it was copied; "
     "put it in a directory of this name"
@@ -74,6 +78,7 @@ def run(options: CatOptions, log: Log) -> int:
             for messages in _batches(name, selection, on_damage):
                 data, _ = renderer.show(selection.of(messages))
                 sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()  # what a pipe brought is shown before it brings more
                 if renderer.is_over:
                     return status
         except OSError as error:
@@ -120,19 +125,25 @@ def _stored(name: str, selection: Selection, on_damage: OnDamage) -> Batches:
             on_damage_of_part(error.strerror or str(error))
 
 
-def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Batches:
+def messages_in(file: BufferedReader, name: str, on_damage: OnDamage) -> Batches:
     """Yield the messages of a file. Raises OSError, and ToolError if a package is missing."""
-    # Another program may cut a file while it is read, which would end this process if it were mapped.
     is_file = file.seekable() and os.fstat(file.fileno()).st_size > 0
-    data: Data = FileWindow(LocalFile(file.fileno())) if is_file else file.read()
+    if is_file:
+        # Another program may cut a file while it is read, which would end this process if it were mapped.
+        data: Data = FileWindow(LocalFile(file.fileno()))
+    else:
+        piped = _piped(file)
+        head = _head(piped)
+        form = format_of(os.path.basename(name), head)
+        if form in _TEXTS and not head.startswith(MAGICS) and codec_of(name, head).is_plain:
+            return _texts(form, head, piped, on_damage)
+        data = _on_disk(chain([head], piped))
     codec = codec_of(name, data[:HEAD_BYTES])
     pieces = _pieces(data, codec, on_damage)
     head = _head(pieces)
     form = format_of(os.path.basename(name), head)
-    if form is Format.LINES:
-        return _bodies(_lines(chain([head], pieces), on_damage))
-    if form is Format.JSONL:
-        return _objects(_lines(chain([head.removeprefix(BYTE_ORDER_MARK)], pieces), on_damage), on_damage)
+    if form in _TEXTS:
+        return _texts(form, head, pieces, on_damage)
     if not codec.is_plain:
         data = _on_disk(chain([head], pieces))
     elif is_file and form is Format.TOPIC_LOG:
@@ -141,6 +152,12 @@ def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Batches:
         return _rows(file if is_file and codec.is_plain else data, name, on_damage)
     log_name = parse_log_file_name(name_without_compression(os.path.basename(name)))
     return _records(data, log_name[0] if log_name else "", on_damage)
+
+
+def _piped(file: BufferedReader) -> Iterator[bytes]:
+    """Yield what a pipe brings as it comes: its writer may pause, or never end."""
+    while piece := file.read1(_PIPE_BYTES):
+        yield piece
 
 
 def _head(pieces: Iterator[bytes]) -> bytes:
@@ -173,10 +190,18 @@ def _on_disk(pieces: Iterable[bytes]) -> Data:
     with TemporaryFile() as file:
         file.writelines(pieces)
         file.flush()
+        if not file.tell():  # which cannot be mapped
+            return b""
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 # --- lines and jsonl
+
+
+def _texts(form: Format, head: bytes, pieces: Iterator[bytes], on_damage: OnDamage) -> Batches:
+    if form is Format.LINES:
+        return _bodies(_lines(chain([head], pieces), on_damage))
+    return _objects(_lines(chain([head.removeprefix(BYTE_ORDER_MARK)], pieces), on_damage), on_damage)
 
 
 def _lines(pieces: Iterable[bytes], on_damage: OnDamage) -> Iterator[list[bytes]]:

@@ -14,6 +14,7 @@ from gevent.pool import Group
 
 from nsq_tools.clients import make_consumer
 from nsq_tools.hosts import AGGREGATE, HostBalancer, Timings
+from nsq_tools.nsq_to_nsq.circles import Circles
 from nsq_tools.nsq_to_nsq.json_filter import FilterResult, JsonFilter
 from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
 from nsqd_py.client.errors import NsqClientError, PublishFailed
@@ -29,7 +30,7 @@ from nsqd_py.client.tool_checks import (
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.process import StopSignals, tune_gc
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.settings.program import DONE
+from nsqd_py.settings.program import DONE, ToolError
 
 # Time without an answer after which messages go to another destination.
 PUBLISH_TIMEOUT_S = 5.0
@@ -87,7 +88,8 @@ class Forwarder:
 
     If a destination fails, its messages go to another one; if there is none, they are requeued with back-off.
 
-    `destinations` and `balancer` have the same names; `clock` returns monotonic seconds.
+    `destinations` and `balancer` have the same names; `clock` returns monotonic seconds. `on_circle` is called with an nsqd
+    whose messages would go back to it, and must end the tool.
     """
 
     destinations: Mapping[str, Producer]
@@ -96,11 +98,17 @@ class Forwarder:
     timings: Timings
     log: Log
     clock: Callable[[], float]
+    circles: Circles = field(default_factory=Circles)
+    on_circle: Callable[[str], None] = lambda nsqd: None
     second_tries: Group = field(default_factory=Group)
     _is_stopping: bool = False
 
     def handle(self, topic: str, batch: MessageBatch) -> None:
         """Begin forwarding a batch to this topic."""
+        if topic == batch.topic and self.circles.has(batch.nsqd):
+            self.on_circle(batch.nsqd)
+            batch.requeue(0.0, backoff=False)
+            return
         # By id: a message that timed out and was delivered again may be in the batch twice, but is answered once.
         messages = dict(zip(batch.ids, batch.bodies, strict=True))
         if self.rules.is_on:
@@ -220,8 +228,9 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
     balancer = HostBalancer(
         options.mode, list(producers), options.max_in_flight * len(options.topic), Random()
     )
+    circles = Circles(producers)
     forwarder = Forwarder(
-        producers, balancer, rules, Timings(producers, options.status_every, log), log, monotonic
+        producers, balancer, rules, Timings(producers, options.status_every, log), log, monotonic, circles
     )
     # Each consumer has the full --max-in-flight, as in Go's tool.
     consumers = [
@@ -235,7 +244,14 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
         for topic in dict.fromkeys(options.topic)
     ]
     tune_gc()
+    in_circle: list[str] = []
     with StopSignals() as signals:
+
+        def on_circle(nsqd: str) -> None:
+            in_circle.append(nsqd)
+            signals.stop()
+
+        forwarder.on_circle = on_circle
         for consumer in consumers:
             consumer.start()
         signals.wait()
@@ -244,6 +260,8 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
     for producer in producers.values():
         with suppress(NsqClientError):  # the messages without an answer were not finished
             producer.close(timeout_s=0)
+    if in_circle:
+        raise ToolError(_circle_text(in_circle[0]))
     return DONE
 
 
@@ -273,7 +291,11 @@ def _check_destinations(options: NsqToNsqOptions) -> None:
     check_nsqd_addresses(destinations, "destination-nsqd-tcp-address")
     circle = set(destinations).intersection(options.nsqd_tcp_address)
     if circle and (not options.destination_topic or options.destination_topic in options.topic):
-        raise BadOptions(
-            f"messages would go from {circle.pop()} to itself without end; give another --destination-topic "
-            "or --destination-nsqd-tcp-address"
-        )
+        raise BadOptions(_circle_text(circle.pop()))
+
+
+def _circle_text(nsqd: str) -> str:
+    return (
+        f"messages would go from {nsqd} to itself without end; give another --destination-topic "
+        "or --destination-nsqd-tcp-address"
+    )

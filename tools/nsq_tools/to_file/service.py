@@ -58,9 +58,11 @@ def check(options: ToFileOptions) -> None:
     check_name(options.channel, "channel")
     plan = common_plan(options)
     _check_format(options, plan)
-    name = Path(options.filename_format.replace(DATETIME, plan.datetime_format))
-    if name.is_absolute() or ".." in name.parts or not name.name:
-        raise BadOptions(f"--filename-format must name a file in the output-dir, got '{name}'")
+    text = options.filename_format.replace(DATETIME, plan.datetime_format)
+    name = Path(text)
+    is_file = bool(name.name) and not text.endswith("/")
+    if name.is_absolute() or ".." in name.parts or not is_file:
+        raise BadOptions(f"--filename-format must name a file in the output-dir, got '{text}'")
     if plan.has_revisions and REV not in options.filename_format:
         raise BadOptions(
             "missing <REV> in --filename-format when compression, rotation, a work-dir, an object store, or another format "
