@@ -24,6 +24,7 @@ from nsq_tools.to_file.formats import FORMATS
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.stores.compression import CODECS
+from tests.support.archives import finished_file
 from tests.support.sweeps import sample, sweep
 from tests.support.tool_process import ENVIRONMENT, run_tool
 
@@ -412,3 +413,16 @@ def test_a_pipe_is_read_as_it_comes() -> None:
             assert process.stdout.read(len(line)) == line
         process.stdin.close()
         assert process.wait() == 0
+
+
+def test_a_finished_file_of_a_directory_that_was_cut(tmp_path) -> None:
+    """Its messages are shown, and the status says that some are missing, also if none is left."""
+    finished_file(tmp_path, "a.log", b"1\n2\n")
+    os.truncate(finished_file(tmp_path, "b.log", b"3\n4\n5\n"), 2)
+    os.truncate(finished_file(tmp_path, "c.log", b"6\n"), 0)
+    shown, complaints = cat(tmp_path, expected=1)
+    assert shown == [b"1", b"2", b"3"]
+    for name, left_bytes, noted_bytes in (("b", 2, 6), ("c", 0, 2)):
+        what = f"{name}.log: damaged at {left_bytes}: the end is missing, since the manifest of nsq-to-file has noted"
+        assert f"{what} {noted_bytes} bytes" in complaints
+    assert len(complaints.splitlines()) == 2

@@ -202,6 +202,32 @@ def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
         names(tmp_path, "*.txt")
 
 
+@pytest.mark.parametrize("left_bytes", [0, 4])
+def test_a_finished_file_that_was_cut(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left_bytes: int
+) -> None:
+    """At the end of a line, nothing else says so. A file that is larger, or has another name, is as the user wants it."""
+    finished_file(tmp_path, "whole.log", b"1\n2\n")
+    path = finished_file(tmp_path, "cut.log", b"1\n2\n3\n", topic="clicks")
+    os.truncate(path, left_bytes)
+    what = f"cut.log is damaged at {left_bytes}: the end is missing, .* has noted 6 bytes; option skipDamaged"
+    for given in (tmp_path, path):
+        with pytest.raises(ArchiveError, match=what):
+            list_files([str(given)], Storage())
+    requested = Requested(frozenset(("orders",)))
+    found = list_files([str(tmp_path)], Storage(), None, requested)
+    assert [Path(info.path).name for info in found if info.may_hold(requested)] == ["whole.log"]
+    assert caplog.text == ""
+    found = list_files([str(tmp_path)], Storage(), skips_damaged=True)
+    assert len(found) == 1 + bool(left_bytes)
+    assert f"{path} is damaged at {left_bytes}" in caplog.text
+    path.write_bytes(b"1\n2\n3\n4\n")
+    list_files([str(tmp_path)], Storage())
+    path.write_bytes(b"1\n")
+    path.rename(tmp_path / "other.log")
+    list_files([str(tmp_path)], Storage())
+
+
 SET_ASIDE = (
     f"{REMOVED_PREFIX}20261130",
     f"{REMOVED_PREFIX}20261130.1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from nsq_tools.cat.noted import NotedSizes
 from nsqd_py.objects.opening import SCHEMES
 from nsqd_py.store.layout import HEAD_NAME, NO_HEAD, ROUNDS, has_rounds
 from nsqd_py.stores.directories import (
@@ -59,13 +60,13 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
             yield name, NoMessages(NO_HEAD)
             continue
         try:
-            paths = _finished(name, files) if is_directory else [name]
+            cut = _finished(name, files) if is_directory else {name: ""}
         except UnreadableTable as error:
             found.add(os.path.realpath(name))
             yield name, NoMessages(str(error))
             continue
         seen = found if is_directory else in_directories
-        paths = [path for path in paths if os.path.realpath(path) not in seen]
+        paths = [path for path in cut if os.path.realpath(path) not in seen]
         if is_directory:
             in_directories.update(map(os.path.realpath, paths))
         for path in paths:
@@ -75,6 +76,8 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
                 path,
                 NoMessages("a queue of Go's nsqd: see docs/take-over.md to import it") if is_queue else None,
             )
+            if cut[path]:  # what is there is shown
+                yield path, NoMessages(cut[path])
         while failures:
             failure = failures.pop(0)
             found.add(str(failure.filename))
@@ -96,13 +99,18 @@ def _is_companion(path: str) -> bool:
     return is_companion(name)
 
 
-def _finished(directory: str, files: LocalFiles) -> list[str]:
-    """Return the files with messages below a directory, by name, without those that nsq-to-file still writes.
+def _finished(directory: str, files: LocalFiles) -> dict[str, str]:
+    """Return the files with messages below a directory, by name, without those that nsq-to-file still writes; and what is wrong
+    with the end of each.
 
     Raises UnreadableTable.
     """
     absolute = os.path.abspath(directory)
-    found = sorted_by_name(walk(absolute, files), files).readable
-    paths = [entry.path for entry in found if entry.size_bytes]
     below = os.path.join(absolute, "")
-    return [os.path.join(directory, path.removeprefix(below)) for path in paths]
+    noted = NotedSizes(files)
+    found: dict[str, str] = {}
+    for entry in sorted_by_name(walk(absolute, files), files).readable:
+        cut = noted.what_is_cut(entry)
+        if entry.size_bytes or cut:
+            found[os.path.join(directory, entry.path.removeprefix(below))] = cut
+    return found
