@@ -38,6 +38,10 @@ _UNREAD = (
     "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name; no "
     "manifest says of which log they are, so it does not read them"
 )
+_WAITING = (
+    "nsq: %d messages of topic %s on %s are not read: they are older than the earliest one that nsqd hands out, which keeps them "
+    "for a channel that has not finished them (deferred ones)"
+)
 _BEGINS_LATER = (
     "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
 )
@@ -225,7 +229,10 @@ class Planner:
     def _earliest(self, log: LogKey, retained: Retained) -> Position:
         """Return the position before the earliest message that the archive or else the log has."""
         if self.history is None:
-            return self.topics.read(log, seq=0).first
+            earliest = self.topics.read(log, seq=0)
+            if waiting := self.topics.waiting(log, earliest.earliest_seq):
+                _log.warning(_WAITING, waiting, *log)
+            return earliest.first
         first = self.history.of(log).beginning
         if first is None or (retained.end.count and not first.is_before(retained.first)):
             return Position() if retained.first.count else retained.first
@@ -427,7 +434,9 @@ class Planner:
                 return True
             self._archive.forget()
         if self._reported.get(log) != (low, lost):
-            report_loss(self.options, log, low, lost)
+            kept = self.logs.kept(log)
+            waiting = self.topics.waiting(log, kept.earliest_seq) if kept else 0
+            report_loss(self.options, log, low, lost, waiting=waiting)
             self._reported[log] = low, lost
         return False
 

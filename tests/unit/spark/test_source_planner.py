@@ -148,7 +148,12 @@ class World:
 
 
 class ModelTopics(LiveTopics):
-    """The questions to nsqds, answered by the model."""
+    """The questions to nsqds, answered by the model.
+
+    deferred  messages that an nsqd keeps before its earliest one
+    """
+
+    deferred = 0
 
     def __init__(self, options: Any, world: World) -> None:
         super().__init__(options)
@@ -172,6 +177,9 @@ class ModelTopics(LiveTopics):
         if "id" in place:
             seq = sum(message_id <= place["id"] for message_id in one.ids)
         return one.retained(seq, self._world.last_id)
+
+    def waiting(self, log: LogKey, earliest_seq: int) -> int:
+        return self.deferred
 
     def names_of(self, nsqd: str) -> tuple[str, str]:
         name = f"{nsqd.partition(':')[0]}:4150"
@@ -588,6 +596,45 @@ def test_an_nsqd_that_is_not_there_does_not_hold_up_the_others(caplog: pytest.Lo
     state.options = replace(state.options, gone=frozenset(("*",)))
     state.restart()
     state.teardown()
+
+
+@pytest.mark.parametrize(
+    ("deferred", "text"),
+    [
+        (0, "2 messages of topic orders on a:4151, from number 2 on, were dropped before they were read: the archive"),
+        (1, "from number 2 on, were dropped before they were read, but for 1 that nsqd keeps for a channel"),
+        (3, "from number 2 on, nsqd keeps for a channel that has not finished them (deferred ones), and does not hand"),
+    ],
+)
+def test_what_the_archive_lacks_may_be_deferred(deferred: int, text: str) -> None:
+    """Nsq-to-file gets such messages when they are due, and nsqd keeps them in a file that it does not hand out."""
+    state = Streams()
+    state.begin(has_location=False, parts=1)
+    state.publish("a", 2)
+    state.finish_file((2, 0), 0, is_described=True)
+    state.batch(most=None, crashes=False)
+    state.publish("a", 4)
+    state.world.logs["a"].dropped = 4
+    assert isinstance(state.plan.logs.topics, ModelTopics)
+    state.plan.logs.topics.deferred = deferred
+    with pytest.raises(LostMessages) as lost:
+        state.step(None)
+    assert text in str(lost.value)
+
+
+def test_earliest_of_a_live_topic_says_what_it_leaves_out(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Path("/nonexistent"))
+    world.publish("a", 5)
+    world.logs["a"].dropped = 3
+    options = live_options({"nsqd": "a:4151", "topic": TOPIC, "startingOffsets": "earliest"}, 0)
+    plan = Planner(options, ("id",))
+    topics = plan.logs.topics = ModelTopics(options, world)
+    there = plan.retained(of_all=True)
+    assert plan.beginning(there).ends[LogKey(TOPIC, "a:4151")].seq == 3
+    assert caplog.text == ""
+    topics.deferred = 2
+    plan.beginning(there)
+    assert "2 messages of topic orders on a:4151 are not read: they are older than the earliest one" in caplog.text
 
 
 class Moved(ModelTopics):
