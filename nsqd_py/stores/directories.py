@@ -39,7 +39,9 @@ _OF_ENGINES = re.compile(
 )
 # The directories in a data path in which nsqd sets files aside, with the time: messages that the data path has too, or that are
 # of another log. Other directories may be named after a topic.
-_SET_ASIDE = re.compile(r"(?:standby-(?:alone|removed)|store-alone|go-nsqd)-\d{8}(?:T\d{6}Z|\.\d+)?(?:-again)*")
+_SET_ASIDE = re.compile(
+    r"(?:standby-(?:alone|removed)|store-alone|go-nsqd)-\d{8}(?:T\d{6}Z|\.\d+)?(?:-again)*"
+)
 # The one of an unfinished import of the files of Go's nsqd. In other directories it is that of a topic.
 _IMPORT = "import"
 _DATA_PATH = "nsqd.dat"

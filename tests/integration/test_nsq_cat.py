@@ -330,6 +330,7 @@ def test_a_file_that_is_cut_while_it_is_read(start, tmp_path, form, codec, said_
 def test_layouts_that_exclude_each_other():
     assert "use --jsonl or --pick not both" in cat("--jsonl", "--pick", ".a", expected=2)[1]
     assert "--grep" in cat("--grep", "(", expected=2)[1]
+    assert "-n -1 must not be negative; 0 means no limit" in cat("-n", "-1", expected=2)[1]
 
 
 def test_without_pyarrow_a_line_says_what_to_install(write):
@@ -426,3 +427,7 @@ def test_a_finished_file_of_a_directory_that_was_cut(tmp_path) -> None:
         what = f"{name}.log: damaged at {left_bytes}: the end is missing, since the manifest of nsq-to-file has noted"
         assert f"{what} {noted_bytes} bytes" in complaints
     assert len(complaints.splitlines()) == 2
+
+
+def test_a_bucket_by_the_name_that_spark_has_for_it() -> None:
+    assert list(files_of(["s3a://bucket/nsq", "s3://bucket/nsq"])) == [("s3://bucket/nsq", None)] * 2

@@ -36,7 +36,7 @@ from nsq_spark.archive.storage import Entry, Storage, directory_of, is_local, lo
 from nsq_spark.archive.store_logs import StoreLogs, is_head
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.store.layout import HEAD_NAME, NO_HEAD, ROUNDS, has_rounds
-from nsqd_py.stores.directories import is_claim, is_go_queue, sorted_by_name
+from nsqd_py.stores.directories import DELTA_LOG, is_claim, is_go_queue, sorted_by_name
 from nsqd_py.stores.formats import HEAD_BYTES, codec_of, format_of, plain_head
 from nsqd_py.stores.tables import UnreadableTable, everything, walk
 
@@ -143,13 +143,15 @@ def list_files(
 ) -> list[FileInfo]:
     """Return the files that hold messages, in order of the paths and below each by name, stores last; none twice.
 
-    Raises ArchiveError, also if there is none, or none of a topic that is requested by name.
+    Raises ArchiveError, also if there is none but in a Delta table, or none of a topic that is requested by name.
     """
     found = survey(paths, storage, hints, requested, skips_damaged=skips_damaged)
     where = " ".join(paths)
     warning = found.zone_warning("the option fileTimeZone")
     if warning:
         _log.warning("nsq: %s", warning)
+    if not found.files and any(_is_delta_table(path, storage) for path in paths):
+        return []  # a table without rows
     left_out = "".join(f" (nsq-to-file still writes {name_of(path)})" for path in found.in_progress[:1])
     if not found.files and not found.topics:
         others = f"; other files are there, such as {name_of(found.skipped[0])}" if found.skipped else ""
@@ -160,6 +162,11 @@ def list_files(
             there = ", ".join(sorted(found.topics)[:_TOPICS_SHOWN])
             raise ArchiveError(f"there is no topic {min(missing)} in {where}{left_out}; there are {there}")
     return found.files
+
+
+def _is_delta_table(path: str, storage: Storage) -> bool:
+    directory = storage.resolved(path).rstrip("/")
+    return not is_glob(path) and storage.is_directory(f"{directory}/{DELTA_LOG}")
 
 
 def survey(

@@ -120,7 +120,9 @@ class FilePart(NamedTuple):
 
 def what_is_cut(entry: Entry, parts: Iterable[FilePart], requested: Requested) -> str:
     """Return a sentence about a file that is smaller than its parts, if something in them is requested; else ""."""
-    noted_bytes = max((part.offset + part.size_bytes for part in parts if part.may_hold(requested)), default=0)
+    noted_bytes = max(
+        (part.offset + part.size_bytes for part in parts if part.may_hold(requested)), default=0
+    )
     if entry.size_bytes >= noted_bytes:
         return ""
     return (

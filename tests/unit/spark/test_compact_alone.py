@@ -58,7 +58,9 @@ def test_the_mark_of_a_killed_one_counts_for_ten_minutes(
         return
     with alone_in(str(tmp_path), {}):
         assert not mark.exists()
-        with pytest.raises(OSError, match="the mark .* of this run was removed"):  # it was not killed, only stopped
+        with pytest.raises(
+            OSError, match="the mark .* of this run was removed"
+        ):  # it was not killed, only stopped
             killed.check_alone()
 
 

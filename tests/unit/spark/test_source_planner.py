@@ -601,9 +601,15 @@ def test_an_nsqd_that_is_not_there_does_not_hold_up_the_others(caplog: pytest.Lo
 @pytest.mark.parametrize(
     ("deferred", "text"),
     [
-        (0, "2 messages of topic orders on a:4151, from number 2 on, were dropped before they were read: the archive"),
+        (
+            0,
+            "2 messages of topic orders on a:4151, from number 2 on, were dropped before they were read: the archive",
+        ),
         (1, "from number 2 on, were dropped before they were read, but for 1 that nsqd keeps for a channel"),
-        (3, "from number 2 on, nsqd keeps for a channel that has not finished them (deferred ones), and does not hand"),
+        (
+            3,
+            "from number 2 on, nsqd keeps for a channel that has not finished them (deferred ones), and does not hand",
+        ),
     ],
 )
 def test_what_the_archive_lacks_may_be_deferred(deferred: int, text: str) -> None:
@@ -634,7 +640,10 @@ def test_earliest_of_a_live_topic_says_what_it_leaves_out(caplog: pytest.LogCapt
     assert caplog.text == ""
     topics.deferred = 2
     plan.beginning(there)
-    assert "2 messages of topic orders on a:4151 are not read: they are older than the earliest one" in caplog.text
+    assert (
+        "2 messages of topic orders on a:4151 are not read: they are older than the earliest one"
+        in caplog.text
+    )
 
 
 class Moved(ModelTopics):

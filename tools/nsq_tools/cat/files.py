@@ -9,6 +9,7 @@ from nsq_tools.cat.noted import NotedSizes
 from nsqd_py.objects.opening import SCHEMES
 from nsqd_py.store.layout import HEAD_NAME, NO_HEAD, ROUNDS, has_rounds
 from nsqd_py.stores.directories import (
+    DELTA_LOG,
     POINTERS,
     LocalFiles,
     is_companion,
@@ -19,6 +20,7 @@ from nsqd_py.stores.directories import (
 from nsqd_py.stores.tables import UnreadableTable, rewritten_files, walk
 
 STANDARD_INPUT = "-"
+_HADOOPS_S3 = "s3a://"
 
 
 class NoMessages(Exception):
@@ -33,6 +35,11 @@ def is_store(name: str) -> bool:
     return os.path.isfile(os.path.join(name, HEAD_NAME)) and os.path.isdir(os.path.join(name, ROUNDS))
 
 
+def _as_store_url(name: str) -> str:
+    """Return the name of a store in S3 as nsqd has it, which Spark and Hadoop know by another one."""
+    return f"s3://{name.removeprefix(_HADOOPS_S3)}" if name.startswith(_HADOOPS_S3) else name
+
+
 def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
     """Yield the files and stores to read in order, or what is wrong with a name.
 
@@ -44,6 +51,7 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
     in_directories: set[str] = set()
     failures: list[OSError] = []
     files = LocalFiles(failures.append)
+    names = list(map(_as_store_url, names))
     try:
         given = _without_companions(names, files) if len(names) > 1 else names
     except UnreadableTable as error:
@@ -82,7 +90,7 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
             failure = failures.pop(0)
             found.add(str(failure.filename))
             yield str(failure.filename), NoMessages(failure.strerror or str(failure))
-    if not found:
+    if not found and not any(os.path.isdir(os.path.join(name, DELTA_LOG)) for name in names):
         yield " ".join(names), NoMessages("there are no files with messages here")
 
 
