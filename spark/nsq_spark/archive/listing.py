@@ -143,7 +143,7 @@ def list_files(
 ) -> list[FileInfo]:
     """Return the files that hold messages, in order of the paths and below each by name, stores last; none twice.
 
-    Raises ArchiveError, also if there is none but in a Delta table, or none of a topic that is requested by name.
+    Raises ArchiveError, also if there is none, or none of a topic that is requested by name. A Delta table may have none.
     """
     found = survey(paths, storage, hints, requested, skips_damaged=skips_damaged)
     where = " ".join(paths)

@@ -9,4 +9,7 @@ tables   what they are added to, and what it has already
 alone    keeps two runs from adding to a table at once
 
 Executors import `task`, and no gevent.
+
+Threads
+Mark  a thread writes it again; its fields are set once
 """

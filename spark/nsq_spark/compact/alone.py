@@ -73,8 +73,8 @@ class Mark:
                 self.remove(name)
                 continue
             raise OSError(
-                f"{self._directory}: another spark-compact adds to it{self._said(name)}: start again when it has ended; if it was "
-                f"killed, remove {self._path(name)}, or wait for {_STALE_S / 60:g} minutes"
+                f"{self._directory}: another spark-compact adds to it{self._said(name)}: start again when it has ended; if it "
+                f"was killed, remove {self._path(name)}, or wait for {_STALE_S / 60:g} minutes"
             )
 
     def _said(self, name: str) -> str:

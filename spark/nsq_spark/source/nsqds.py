@@ -367,9 +367,11 @@ class LiveTopics:
             files = document["files"]
             return sum(int(one["message_count"]) for one in files if one["end_seq"] <= earliest_seq)
 
+        if not earliest_seq:
+            return 0
         path = f"/topic/log?{urlencode({'topic': log.topic})}"
         try:
-            return addresses_in(log.nsqd, path, self._options.access, "nsqd", in_files) if earliest_seq else 0
+            return addresses_in(log.nsqd, path, self._options.access, "nsqd", in_files)
         except ArchiveError:
             return 0
 

@@ -37,7 +37,9 @@ def is_store(name: str) -> bool:
 
 def _as_store_url(name: str) -> str:
     """Return the name of a store in S3 as nsqd has it, which Spark and Hadoop know by another one."""
-    return f"s3://{name.removeprefix(_HADOOPS_S3)}" if name.startswith(_HADOOPS_S3) else name
+    if not name.startswith(_HADOOPS_S3):
+        return name
+    return f"s3://{name.removeprefix(_HADOOPS_S3)}"
 
 
 def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
