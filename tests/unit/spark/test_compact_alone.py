@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow")
 
 from nsq_spark.compact import alone
 from nsq_spark.compact.alone import PREFIX, alone_in
+from tests.support.s3 import make_bucket
 
 REFUSED = r"another spark-compact adds to it \(.+:%d, since 20.*Z?\): start again when it has ended; if it was killed, remove"
 
@@ -78,3 +79,23 @@ def test_a_run_writes_its_mark_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
         while not mark.stat().st_mtime:  # the test's time limit ends this
             pass
         assert "owner" in json.loads(mark.read_bytes() or b'{"owner": ""}')
+
+
+def test_a_table_in_a_bucket(endpoint: str) -> None:
+    """Whose directory is there with its first object."""
+    settings = {
+        "fs.s3a.endpoint": endpoint,
+        "fs.s3a.access.key": "key",
+        "fs.s3a.secret.key": "secret",
+        "fs.s3a.endpoint.region": "us-east-1",
+    }
+    directory = f"{make_bucket(endpoint)}/lake/messages".replace("s3:", "s3a:")
+    for _ in range(2):
+        with alone_in(directory, settings) as first:
+            with (
+                pytest.raises(OSError, match=REFUSED % os.getpid()) as refused,
+                alone_in(directory, settings),
+            ):
+                pass
+            assert f"{directory}/{PREFIX}" in str(refused.value)
+            first.check_alone()
