@@ -23,10 +23,10 @@ from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.fsck.reports import ChannelReport, DamageKind, DirectoryReport, FileReport, Finding, TopicReport
 from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_files import parse_go_name
-from nsqd_py.stores.directories import STATE_FILES
+from nsqd_py.stores.directories import STATE_FILES, is_set_aside
 
 STAT_BLOCK_BYTES = 512
-_SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-(alone|removed)-.*")
+_DAMAGED = re.compile(r"damaged|.*\.damaged~*")
 _LEFTOVERS = (".gone", ".spare", ".compact", ".back", ".tmp")  # the next start removes them
 
 
@@ -161,7 +161,7 @@ class _Reader:
     def read(self) -> Iterator[LoadedTopic]:
         found, others = recovery.find_topic_files(self._directory)
         for path in others:
-            if _SET_ASIDE.fullmatch(path.name):
+            if _DAMAGED.fullmatch(path.name) or is_set_aside(path.name):
                 self.report.set_aside.append(path.name)
             elif parse_go_name(path.name) is not None or path.name == FOLDER:
                 self.report.go_files.append(path.name)

@@ -37,6 +37,14 @@ _GO_QUEUE = re.compile(r"\.diskqueue\.\d+\.dat$")
 _OF_ENGINES = re.compile(
     r"_(?:temporary|spark_metadata|delta_\w+|change_data|symlink_format_manifest|checkpoints?)"
 )
+# The directories in a data path in which nsqd sets files aside, with the time: messages that the data path has too, or that are
+# of another log. Other directories may be named after a topic.
+_SET_ASIDE = re.compile(
+    r"(?:standby-(?:alone|removed)|store-alone|go-nsqd)-\d{8}(?:T\d{6}Z|\.\d+)?(?:-again)*"
+)
+# The one of an unfinished import of the files of Go's nsqd. In other directories it is that of a topic.
+_IMPORT = "import"
+_DATA_PATH = "nsqd.dat"
 # Hive's directories have the name of a column.
 _HIVE_TOPIC = re.compile(r"(?:.*/)?topic=([^/]+)/.*", re.DOTALL)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link that leads in a circle is no file
@@ -115,6 +123,8 @@ class LocalFiles:
             links_last = sorted(
                 directories, key=lambda name: (os.path.islink(os.path.join(parent, name)), name)
             )
+            if _DATA_PATH in names and _IMPORT in links_last:
+                links_last.remove(_IMPORT)
             directories[:] = [name for name in links_last if not is_passed_over(name)]
             for name in names:
                 entry = self.find(os.path.join(parent, name))
@@ -145,10 +155,17 @@ def directories_above(path: str) -> Iterator[str]:
 
 
 def is_passed_over(directory: str) -> bool:
-    """True for the name of a hidden directory, and of one in which Spark or a table format keeps its own files. Others may
-    be named after a topic, which may begin with an underscore.
+    """True for the name of a hidden directory, of one in which Spark or a table format keeps its own files, and of one in which
+    nsqd sets files aside. Others may be named after a topic, which may begin with an underscore.
     """
-    return directory.startswith(".") or _OF_ENGINES.fullmatch(directory) is not None
+    if directory.startswith(".") or is_set_aside(directory):
+        return True
+    return _OF_ENGINES.fullmatch(directory) is not None
+
+
+def is_set_aside(directory: str) -> bool:
+    """True for the name of a directory in which nsqd, in its data path, sets files aside."""
+    return _SET_ASIDE.fullmatch(directory) is not None
 
 
 def is_go_queue(name: str) -> bool:

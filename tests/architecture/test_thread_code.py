@@ -482,6 +482,7 @@ WORK: dict[Place, Work] = {
             "nsq_spark.archive:Manifests._read, sizes_bytes",
         )
     ),
+    Place("nsq_spark.compact.alone", "alone_in", "renew"): Work(("nsq_spark.compact:Mark",)),
     Place("nsq_spark.replay.driver", "Replay._action", "act"): Work(("nsq_spark.replay:Replay",)),
     Place("nsq_spark.replay.driver", "_Joined", "the library"): Work(("nsq_spark.replay:_Joined",)),
 }

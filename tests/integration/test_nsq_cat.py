@@ -24,6 +24,7 @@ from nsq_tools.to_file.formats import FORMATS
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.stores.compression import CODECS
+from tests.support.archives import finished_file
 from tests.support.sweeps import sample, sweep
 from tests.support.tool_process import ENVIRONMENT, run_tool
 
@@ -329,6 +330,7 @@ def test_a_file_that_is_cut_while_it_is_read(start, tmp_path, form, codec, said_
 def test_layouts_that_exclude_each_other():
     assert "use --jsonl or --pick not both" in cat("--jsonl", "--pick", ".a", expected=2)[1]
     assert "--grep" in cat("--grep", "(", expected=2)[1]
+    assert "-n -1 must not be negative; 0 means no limit" in cat("-n", "-1", expected=2)[1]
 
 
 def test_without_pyarrow_a_line_says_what_to_install(write):
@@ -412,3 +414,20 @@ def test_a_pipe_is_read_as_it_comes() -> None:
             assert process.stdout.read(len(line)) == line
         process.stdin.close()
         assert process.wait() == 0
+
+
+def test_a_finished_file_of_a_directory_that_was_cut(tmp_path) -> None:
+    """Its messages are shown, and the status says that some are missing, also if none is left."""
+    finished_file(tmp_path, "a.log", b"1\n2\n")
+    os.truncate(finished_file(tmp_path, "b.log", b"3\n4\n5\n"), 2)
+    os.truncate(finished_file(tmp_path, "c.log", b"6\n"), 0)
+    shown, complaints = cat(tmp_path, expected=1)
+    assert shown == [b"1", b"2", b"3"]
+    for name, left_bytes, noted_bytes in (("b", 2, 6), ("c", 0, 2)):
+        what = f"{name}.log: damaged at {left_bytes}: the end is missing, since the manifest of nsq-to-file has noted"
+        assert f"{what} {noted_bytes} bytes" in complaints
+    assert len(complaints.splitlines()) == 2
+
+
+def test_a_bucket_by_the_name_that_spark_has_for_it() -> None:
+    assert list(files_of(["s3a://bucket/nsq", "s3://bucket/nsq"])) == [("s3://bucket/nsq", None)] * 2

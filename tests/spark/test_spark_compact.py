@@ -122,6 +122,17 @@ def _kill(written: object) -> None:
     raise KeyboardInterrupt
 
 
+def test_one_that_was_planned_before_another_one_has_added(
+    spark: Any, store: StoreOfFiles, lake: Lake
+) -> None:
+    first = lake.work(store, file_size=1)
+    second = lake.work(store)
+    first.run(spark)
+    with pytest.raises(ArchiveError, match="another spark-compact has added to it since this one began"):
+        second.run(spark)
+    assert lake.messages() == same(sealed(store))
+
+
 def test_what_the_store_lost_in_between_is_reported(
     spark: Any, nsqd: NsqdProcess, store: StoreOfFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from nsq_spark.archive.names import (
     topics_in,
     zone_of,
 )
-from nsq_spark.archive.sidecars import Companions, FilePart, Manifests
+from nsq_spark.archive.sidecars import Companions, FilePart, Manifests, what_is_cut
 from nsq_spark.archive.splits import (
     LINE_FORMATS,
     ArchiveError,
@@ -36,7 +36,7 @@ from nsq_spark.archive.storage import Entry, Storage, directory_of, is_local, lo
 from nsq_spark.archive.store_logs import StoreLogs, is_head
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.store.layout import HEAD_NAME, NO_HEAD, ROUNDS, has_rounds
-from nsqd_py.stores.directories import is_claim, is_go_queue, sorted_by_name
+from nsqd_py.stores.directories import DELTA_LOG, is_claim, is_go_queue, sorted_by_name
 from nsqd_py.stores.formats import HEAD_BYTES, codec_of, format_of, plain_head
 from nsqd_py.stores.tables import UnreadableTable, everything, walk
 
@@ -143,13 +143,15 @@ def list_files(
 ) -> list[FileInfo]:
     """Return the files that hold messages, in order of the paths and below each by name, stores last; none twice.
 
-    Raises ArchiveError, also if there is none, or none of a topic that is requested by name.
+    Raises ArchiveError, also if there is none, or none of a topic that is requested by name. A Delta table may have none.
     """
     found = survey(paths, storage, hints, requested, skips_damaged=skips_damaged)
     where = " ".join(paths)
     warning = found.zone_warning("the option fileTimeZone")
     if warning:
         _log.warning("nsq: %s", warning)
+    if not found.files and any(_is_delta_table(path, storage) for path in paths):
+        return []  # a table without rows
     left_out = "".join(f" (nsq-to-file still writes {name_of(path)})" for path in found.in_progress[:1])
     if not found.files and not found.topics:
         others = f"; other files are there, such as {name_of(found.skipped[0])}" if found.skipped else ""
@@ -160,6 +162,11 @@ def list_files(
             there = ", ".join(sorted(found.topics)[:_TOPICS_SHOWN])
             raise ArchiveError(f"there is no topic {min(missing)} in {where}{left_out}; there are {there}")
     return found.files
+
+
+def _is_delta_table(path: str, storage: Storage) -> bool:
+    directory = storage.resolved(path).rstrip("/")
+    return not is_glob(path) and storage.is_directory(f"{directory}/{DELTA_LOG}")
 
 
 def survey(
@@ -173,14 +180,14 @@ def survey(
     """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
     manifest, or the store that it is in, says that nothing in it is `requested`.
 
-    skips_damaged  log what is damaged in the rounds of a store, instead of raising it
+    skips_damaged  log what is damaged in the rounds of a store, and which files are cut, instead of raising it
     """
     hints = hints or Hints()
     requested = requested or Requested()
     others, stores = split_stores(paths, storage, skips_damaged=skips_damaged)
     found = Listing(topics=set())
     if others or not stores:
-        found = _survey_files(others, storage, hints, requested)
+        found = _survey_files(others, storage, hints, requested, skips_damaged=skips_damaged)
     for store in stores:
         store.refresh()
         for info, part, *_ in store.logs():
@@ -218,12 +225,20 @@ def _is_store(directory: str, storage: Storage) -> bool:
     return bool(head) and (is_head(head) or bool(storage.names(f"{directory}/{ROUNDS}")))
 
 
-def _survey_files(paths: Sequence[str], storage: Storage, hints: Hints, requested: Requested) -> Listing:
+def _survey_files(
+    paths: Sequence[str], storage: Storage, hints: Hints, requested: Requested, *, skips_damaged: bool
+) -> Listing:
     """Return the files of archives below some paths."""
     found = Listing()
     bases = _find(paths, storage, found, hints)
     entries = [entry for entry in bases if entry.size_bytes]
     recogniser = _Recogniser(storage, hints, requested, bases)
+    for entry in bases:
+        cut = recogniser.what_is_cut(entry)
+        if cut and not skips_damaged:
+            raise ArchiveError(f"nsq: {cut}; option skipDamaged (--skip-damaged) reads what is left of it")
+        if cut:
+            _log.warning("nsq: %s", cut)
     if all(is_local(entry.path) for entry in entries):
         infos = list(map(recogniser.info, entries))
     else:
@@ -255,8 +270,8 @@ def _find(paths: Sequence[str], storage: Storage, found: Listing, hints: Hints) 
 
 
 def entries(paths: Sequence[str], storage: Storage, hints: Hints) -> list[Entry]:
-    """Return the files that hold messages, without opening them. Raises ArchiveError, NotThere among them."""
-    return [entry for entry in _find(paths, storage, Listing(), hints) if entry.size_bytes]
+    """Return the files, empty ones too, without opening them. Raises ArchiveError, NotThere among them."""
+    return list(_find(paths, storage, Listing(), hints))
 
 
 def _entries(path: str, storage: Storage, listing: Listing, *, takes_all: bool) -> list[Entry]:
@@ -371,9 +386,16 @@ class _Recogniser:
         match = self._topic_from_name.search(path)
         return match["topic"] if match else None
 
+    def what_is_cut(self, entry: Entry) -> str:
+        """Return a sentence about a file that is smaller than the manifest says; "" if it is not, or is not requested."""
+        return what_is_cut(entry, self._as_hinted(entry, self._manifests.parts(entry.path)), self._requested)
+
     def _parts(self, entry: Entry) -> list[FilePart]:
-        """Return what the manifest says of a file. The user knows the topic of `lines` better."""
-        parts = self._manifests.complete(entry)
+        """Return what the manifest says of a file."""
+        return self._as_hinted(entry, self._manifests.complete(entry))
+
+    def _as_hinted(self, entry: Entry, parts: Sequence[FilePart]) -> list[FilePart]:
+        """Return parts with the topic of `lines` that the user knows better."""
         hint = self._hinted_topic(entry.path)
         return [part._replace(topic=hint) if hint and part.format is Format.LINES else part for part in parts]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -117,6 +118,19 @@ class FilePart(NamedTuple):
         return is_in_time and not self.is_empty and requested.has_topic(self.topic)
 
 
+def what_is_cut(entry: Entry, parts: Iterable[FilePart], requested: Requested) -> str:
+    """Return a sentence about a file that is smaller than its parts, if something in them is requested; else ""."""
+    noted_bytes = max(
+        (part.offset + part.size_bytes for part in parts if part.may_hold(requested)), default=0
+    )
+    if entry.size_bytes >= noted_bytes:
+        return ""
+    return (
+        f"{entry.path} is damaged at {entry.size_bytes}: the end is missing, since the manifest of nsq-to-file has noted "
+        f"{noted_bytes} bytes"
+    )
+
+
 @dataclass
 class Manifests:
     """The manifests in the directories above files. Each is read once.
@@ -130,7 +144,7 @@ class Manifests:
 
     def complete(self, entry: Entry) -> list[FilePart]:
         """Return the parts of a file that nsq-to-file has finished; nothing if they do not make up the whole file."""
-        parts = self._parts(entry.path)
+        parts = self.parts(entry.path)
         end = 0
         for part in parts:
             if part.offset != end:
@@ -140,7 +154,7 @@ class Manifests:
 
     def topics(self, path: str) -> Names:
         """Return the topics of a file, also of one that grew behind the described parts; nothing if it is not in a manifest."""
-        return tuple(dict.fromkeys(part.topic for part in self._parts(path)))
+        return tuple(dict.fromkeys(part.topic for part in self.parts(path)))
 
     def positions(self) -> dict[tuple[str, str, int], NsqdPart]:
         """Return parts with the positions of their first messages in logs, by topic, nsqd and id; also of files that are gone,
@@ -150,8 +164,10 @@ class Manifests:
         parts = chain.from_iterable(files)
         return {(part.topic, nsqd.nsqd, nsqd.first_id): nsqd for part in parts for nsqd in part.nsqds}
 
-    def _parts(self, path: str) -> list[FilePart]:
-        """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""
+    def parts(self, path: str) -> list[FilePart]:
+        """Return all parts of a file that are described: from the manifest nearest to the root that names the file, since it
+        mostly is there, and one serves all files.
+        """
         for directory in reversed(list(directories_above(path))):
             if directory not in self._read:
                 self._read[directory] = self._manifest(directory)

@@ -6,6 +6,10 @@ program  its name, what it does, and examples
 plan     which log files become which Parquet file                                  pure
 task     the work of one task: writes a Parquet file
 tables   what they are added to, and what it has already
+alone    keeps two runs from adding to a table at once
 
 Executors import `task`, and no gevent.
+
+Threads
+Mark  a thread writes it again; its fields are set once
 """

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from nsq_spark.archive.listing import split_stores
 from nsq_spark.archive.splits import ArchiveError, Requested, Span, first_line
 from nsq_spark.archive.storage import Storage
+from nsq_spark.compact.alone import Mark, alone_in
 from nsq_spark.compact.options import CompactOptions
-from nsq_spark.compact.plan import Group, Log, SealedLog, plan_groups
+from nsq_spark.compact.plan import Done, Group, Log, SealedLog, plan_groups
 from nsq_spark.compact.tables import Table, Written, open_table
 from nsq_spark.compact.task import RESULT, Compactor, Result
 from nsq_spark.replay.job import parse_conf
@@ -120,6 +121,8 @@ class Compaction:
     _options: CompactOptions
     _settings: Mapping[str, str]
     _table: Table
+    _found: _Found
+    _planned_on: Done
     groups: Sequence[Group]
     lost: Mapping[Log, int]
 
@@ -130,17 +133,28 @@ class Compaction:
         settings = {name.removeprefix(_HADOOP): value for name, value in conf if name.startswith(_HADOOP)}
         found = _listed(options, settings)
         table = open_table(options.table, options.output_dir, settings)
-        plan = plan_groups(found.sealed, _done(table, found), options.file_size)
-        return cls(options, settings, table, plan.groups, plan.lost)
+        done = _done(table, found)
+        plan = plan_groups(found.sealed, done, options.file_size)
+        return cls(options, settings, table, found, done, plan.groups, plan.lost)
 
     def run(self, spark: SparkSession) -> list[Written]:
-        """Write all groups, and add the files to the table, some at a time."""
+        """Write all groups, and add the files to the table, some at a time, unless another run does so."""
+        with alone_in(self._table.directory, self._settings) as mark:
+            if _done(self._table, self._found) != self._planned_on:
+                raise ArchiveError(
+                    f"{self._table.directory}: another spark-compact has added to it since this one began: start it again"
+                )
+            self._table.clean()
+            return self._run(spark, mark)
+
+    def _run(self, spark: SparkSession, mark: Mark) -> list[Written]:
         written: list[Written] = []
         count = _WAVES * spark.sparkContext.defaultParallelism
         for low in range(0, len(self.groups), count):
             results = self._results(spark, self.groups[low : low + count])
             whole = list(_in_order(results))
             if whole:
+                mark.check_alone()
                 self._table.add(whole)
                 written += whole
             _report(results)

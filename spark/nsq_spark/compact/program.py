@@ -10,7 +10,7 @@ PROGRAM = Program(
     "spark-compact",
     "Copies the messages of stores of nsqd into large Parquet files, or into a Delta or Iceberg table: those in log files that "
     "do not grow any more. Each message is copied once, whatever is killed and started again: the table says what it has. Run "
-    "it daily or hourly, one at a time for a table.",
+    "it daily or hourly; of two at once for a table, the second one is refused.",
     CompactOptions,
     examples=(
         (

@@ -2,7 +2,7 @@
 
 Each knows what it has of a log, and adds files in one step with that knowledge, so that whatever is killed, no file is added
 twice. Delta has it as the version of a transaction of the log, Iceberg as a property of the table, both as the sequence number
-behind the last message; Parquet files have it in their names. Delta and Iceberg refuse one of two commits at the same time.
+behind the last message; Parquet files have it in their names. Only one run at a time may add files (`alone`).
 
 The packages are extras, and raise many kinds of errors; all come out as OSError.
 """
@@ -50,10 +50,16 @@ class Written(NamedTuple):
 class Table(Protocol):
     """A destination. Its methods raise OSError.
 
-    root  the directory that tasks write to, below which `Written.name` is
+    root       the directory that tasks write to, below which `Written.name` is
+    directory  of its files, which may not be there yet
     """
 
     root: str
+    directory: str
+
+    def clean(self) -> None:
+        """Remove what a run has left that was killed. No other one may run."""
+        return
 
     def done(self, logs: Iterable[Log]) -> Done:
         """Return what it has of these logs."""
@@ -107,19 +113,21 @@ class _ParquetFiles(Table):
     """Files in a directory. A task writes below `_temporary`, and the driver gives a file its name when it is complete."""
 
     def __init__(self, directory: str, settings: Mapping[str, str]) -> None:
-        self._directory = _plain(directory)
+        self.directory = _plain(directory)
         self._settings = settings
-        self.root = f"{self._directory}/{_UNFINISHED}"
-        with _os_errors(self._directory):  # what a run has left that was killed
-            store = open_directory(self.root, settings)
+        self.root = f"{self.directory}/{_UNFINISHED}"
+
+    def clean(self) -> None:
+        with _os_errors(self.directory):
+            store = open_directory(self.root, self._settings)
             store.files.delete_dir_contents(store.inner(self.root), missing_dir_ok=True)
 
     def done(self, logs: Iterable[Log]) -> Done:
         wanted = set(logs)
         found: dict[Log, list[Span]] = {}
-        with _os_errors(self._directory):
-            store = open_directory(self._directory, self._settings)
-            selector = pafs.FileSelector(store.inner(self._directory), allow_not_found=True)
+        with _os_errors(self.directory):
+            store = open_directory(self.directory, self._settings)
+            selector = pafs.FileSelector(store.inner(self.directory), allow_not_found=True)
             for info in store.files.get_file_info(selector):
                 parsed = parse_name(info.base_name)
                 if parsed and parsed[0] in wanted:
@@ -127,10 +135,10 @@ class _ParquetFiles(Table):
         return found
 
     def add(self, written: Sequence[Written]) -> None:
-        with _os_errors(self._directory):
-            store = open_directory(self._directory, self._settings)
+        with _os_errors(self.directory):
+            store = open_directory(self.directory, self._settings)
             for one in written:
-                target = store.inner(f"{self._directory}/{file_name(one.log, one.span)}")
+                target = store.inner(f"{self.directory}/{file_name(one.log, one.span)}")
                 store.files.move(store.inner(f"{self.root}/{one.name}"), target)
 
 
@@ -141,7 +149,7 @@ class _DeltaTable(Table):
     def __init__(self, directory: str, settings: Mapping[str, str]) -> None:
         from deltalake import DeltaTable, Schema  # of an extra
 
-        self.root = _plain(directory)
+        self.root = self.directory = _plain(directory)
         with _os_errors(self.root):
             self._storage = delta_options(self.root, settings)
             table = DeltaTable.create(self.root, table_schema(), mode="ignore", storage_options=self._storage)
@@ -210,9 +218,11 @@ class _IcebergTable(Table):
     _name: str
     _settings: Mapping[str, str]
     root: str = ""
+    directory: str = ""
 
     def __post_init__(self) -> None:
         with self._open() as table:
+            self.directory = _plain(table.location())
             self.root = f"{table.location().rstrip('/')}/data"
             there = table.schema().as_arrow()
         missing = [name for name in COLUMNS if name not in there.names]

@@ -79,7 +79,7 @@ class ArchivedFiles:
             if parts and all(part.nsqds or part.is_empty for part in parts):
                 info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
                 yield info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds]
-            else:
+            elif entry.size_bytes or manifests.parts(entry.path):
                 others.append(entry.path)
         self.positions = manifests.positions()
         for _, of_store in stored:
@@ -103,7 +103,10 @@ class ArchivedFiles:
         """Yield files that no manifest describes. What OPTIMIZE writes begins where a file did that it has rewritten."""
         options = self._options
         report_s = time.monotonic() + _REPORT_EVERY_S
-        infos = survey(paths, options.storage, options.hints, options.requested).files
+        found = survey(
+            paths, options.storage, options.hints, options.requested, skips_damaged=options.skip_damaged
+        )
+        infos = found.files
         for number, info in enumerate(infos):
             if not info.may_hold(options.requested):
                 continue

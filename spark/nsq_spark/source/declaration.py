@@ -119,6 +119,8 @@ class Values:
         """Return the value of an option. If it is not given and has no default: None, or an empty list."""
         option = self._declared[name]
         text = self._given.get(name.lower(), option.default)
+        if option.default and not text.strip():
+            raise BadOption(f"nsq: option {name} is empty: leave it out for the default, {option.default}")
         with errors_of(f"{name} ({text!r})"):
             return option.parse(text) if text or option.parse is parse_list else None
 

@@ -71,7 +71,8 @@ class KnownLogs:
 
     def learn(self, positions: Positions) -> None:
         """Remember which logs have the epochs of these positions."""
-        self._epochs |= {(log.topic, position.epoch): log for log, position in positions.items()}
+        known = {log: position.epoch for log, position in positions.items() if position.epoch is not None}
+        self._epochs |= {(log.topic, epoch): log for log, epoch in known.items()}
 
     def kept(self, log: LogKey) -> Retained | None:
         """Return what a log keeps, or its end if it was deleted; None if it is gone, or if its nsqd does not answer, which is one
@@ -113,12 +114,14 @@ class KnownLogs:
 
     def with_epoch(self, topic: str, epoch: int | None) -> LogKey | None:
         """Return the log that has an epoch, or had it before its topic was deleted, whatever the address of its nsqd was."""
-        if epoch is None:
-            return None
+        return self.answering(topic, epoch) or self._epochs.get((topic, epoch))
+
+    def answering(self, topic: str, epoch: int | None) -> LogKey | None:
+        """Return the log of `with_epoch` if its nsqd has answered, under the name under which it did."""
         for log, retained in self._last.items():
-            if log.topic == topic and epoch in retained.epochs:
+            if epoch is not None and log.topic == topic and epoch in retained.epochs:
                 return log
-        return self._epochs.get((topic, epoch))
+        return None
 
     # ---- whose the messages in the archive are
 

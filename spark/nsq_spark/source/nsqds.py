@@ -37,6 +37,7 @@ _KEEP_LONGER = (
     "keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
 )
 _NOT_ARCHIVED = "the archive does not have them: start again when nsq-to-file has finished its files, or set failOnDataLoss=false"
+_WAIT = "nsqd keeps for a channel that has not finished them (deferred ones), and does not hand out any more"
 
 T = TypeVar("T")
 _log = logging.getLogger("nsqd_py.spark")
@@ -224,9 +225,12 @@ def report_loss(
     *,
     is_another: bool = False,
     is_most: bool = False,
+    waiting: int = 0,
 ) -> None:
     """Report that `count` messages behind a position were lost, if it is not 0, or with `is_most` as many at most; with
     `is_another`, that the log is not the one that was read. Raises LostMessages.
+
+    waiting  how many messages its nsqd keeps that it does not hand out
     """
     topic, nsqd = log
     if is_another:
@@ -238,14 +242,21 @@ def report_loss(
             else f"from number {position.count} on"
         )
         number = f"up to {count}" if is_most else count
-        what = (
-            f"nsq: {number} messages of topic {topic} on {nsqd}, {where}, were dropped before they were read"
-        )
+        what = f"nsq: {number} messages of topic {topic} on {nsqd}, {where}, {_fate(count, waiting)}"
     else:
         return
     if options.fails_on_loss:
         raise LostMessages(f"{what}: {_NOT_ARCHIVED if options.archive else _KEEP_LONGER}")
     _log.warning("%s", what)
+
+
+def _fate(count: int, waiting: int) -> str:
+    """Say what became of messages, as many of which as are `waiting` may be delivered to consumers later."""
+    if not waiting:
+        return "were dropped before they were read"
+    if waiting < count:
+        return f"were dropped before they were read, but for {waiting} that {_WAIT}"
+    return _WAIT
 
 
 def id_before(time_ns: int) -> int:
@@ -346,6 +357,23 @@ class LiveTopics:
     def read(self, log: LogKey, **position: int) -> Retained:
         """Return the record at a position. Raises NoTopic and ArchiveError."""
         return read(log.nsqd, log.topic, 1, self._options.access, **position)
+
+    def waiting(self, log: LogKey, earliest_seq: int) -> int:
+        """Return how many messages before its earliest one an nsqd keeps for channels, such as deferred ones, in files without
+        the others; 0 if it does not say.
+        """
+
+        def in_files(document: Any) -> int:
+            files = document["files"]
+            return sum(int(one["message_count"]) for one in files if one["end_seq"] <= earliest_seq)
+
+        if not earliest_seq:
+            return 0
+        path = f"/topic/log?{urlencode({'topic': log.topic})}"
+        try:
+            return addresses_in(log.nsqd, path, self._options.access, "nsqd", in_files)
+        except ArchiveError:
+            return 0
 
     def unlisted(self, log: LogKey) -> Retained | None:
         """Return what a log keeps of which `retained` did not know. If its topic was deleted, that is the end of the last log of

@@ -38,6 +38,10 @@ _UNREAD = (
     "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name; no "
     "manifest says of which log they are, so it does not read them"
 )
+_WAITING = (
+    "nsq: %d messages of topic %s on %s are not read: they are older than the earliest one that nsqd hands out, which keeps them "
+    "for a channel that has not finished them (deferred ones)"
+)
 _BEGINS_LATER = (
     "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
 )
@@ -225,7 +229,10 @@ class Planner:
     def _earliest(self, log: LogKey, retained: Retained) -> Position:
         """Return the position before the earliest message that the archive or else the log has."""
         if self.history is None:
-            return self.topics.read(log, seq=0).first
+            earliest = self.topics.read(log, seq=0)
+            if waiting := self.topics.waiting(log, earliest.earliest_seq):
+                _log.warning(_WAITING, waiting, *log)
+            return earliest.first
         first = self.history.of(log).beginning
         if first is None or (retained.end.count and not first.is_before(retained.first)):
             return Position() if retained.first.count else retained.first
@@ -241,8 +248,10 @@ class Planner:
         if self.history:
             self.history.refresh()
         begins = self._begins(before, there)
+        moved = {log for log, position in before.ends.items() if self._is_elsewhere(log, position)}
+        known = {log: position for log, position in before.ends.items() if log not in moved}
         reaches: dict[LogKey, _Reach] = {}
-        for log, low in {**before.ends, **begins}.items():
+        for log, low in {**known, **begins}.items():
             reach = None if log in self.topics.silent else self._reach(log, low, there)
             if reach:
                 reaches[log] = reach._replace(end=self._stop(log, reach.handover, there, target))
@@ -251,7 +260,14 @@ class Planner:
         ends = {log: self._end_of_batch(log, reach, taken[log]) for log, reach in reaches.items()}
         left = {log: count - taken[log] for log, count in waiting.items()}
         begins = {log: reach.low for log, reach in reaches.items() if log in begins}
-        return Batch(TopicOffset(before.ends | ends, begins), waiting, left)
+        # The name under which a log is read now may have to wait for the archive.
+        renamed = {log for log in moved if self.logs.answering(log.topic, before.ends[log].epoch) in ends}
+        read = {log: position for log, position in before.ends.items() if log not in renamed}
+        return Batch(TopicOffset(read | ends, begins), waiting, left)
+
+    def _is_elsewhere(self, log: LogKey, position: Position) -> bool:
+        """True if a log has answered under another name of its nsqd, whoever has the address that the query knows."""
+        return self.logs.answering(log.topic, position.epoch) not in (None, log)
 
     def _end_of_batch(self, log: LogKey, reach: _Reach, most: int) -> Position:
         """Return the position behind the first messages within reach."""
@@ -339,6 +355,8 @@ class Planner:
     def _left(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position | None:
         """Return where the query left a log, under whatever name of its nsqd; None if it has not read it."""
         own = before.ends.get(log)
+        if own is not None and self._is_elsewhere(log, own):
+            own = None
         found = [
             position
             for other, position in before.ends.items()
@@ -416,7 +434,9 @@ class Planner:
                 return True
             self._archive.forget()
         if self._reported.get(log) != (low, lost):
-            report_loss(self.options, log, low, lost)
+            kept = self.logs.kept(log)
+            waiting = self.topics.waiting(log, kept.earliest_seq) if kept else 0
+            report_loss(self.options, log, low, lost, waiting=waiting)
             self._reported[log] = low, lost
         return False
 

@@ -21,7 +21,10 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, Format, Requested, plan_splits
 from nsq_spark.archive.storage import Storage, local_path
 from nsq_tools.to_file.output import ManifestEntry, add_to_manifest
+from nsqd_py.go_import import FOLDER
 from nsqd_py.settings.durations import parse_time
+from nsqd_py.standby.copies.set_aside import ALONE_PREFIX, REMOVED_PREFIX
+from nsqd_py.store.restoring.restoration import directory_aside
 from tests.support.archives import (
     BASE_NS,
     Published,
@@ -197,6 +200,57 @@ def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
         match=r"\*.txt matches no file with the name of an archive \(format takes others\): README.txt",
     ):
         names(tmp_path, "*.txt")
+
+
+@pytest.mark.parametrize("left_bytes", [0, 4])
+def test_a_finished_file_that_was_cut(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left_bytes: int
+) -> None:
+    """At the end of a line, nothing else says so. A file that is larger, or has another name, is as the user wants it."""
+    finished_file(tmp_path, "whole.log", b"1\n2\n")
+    path = finished_file(tmp_path, "cut.log", b"1\n2\n3\n", topic="clicks")
+    os.truncate(path, left_bytes)
+    what = f"cut.log is damaged at {left_bytes}: the end is missing, .* has noted 6 bytes; option skipDamaged"
+    for given in (tmp_path, path):
+        with pytest.raises(ArchiveError, match=what):
+            list_files([str(given)], Storage())
+    requested = Requested(frozenset(("orders",)))
+    found = list_files([str(tmp_path)], Storage(), None, requested)
+    assert [Path(info.path).name for info in found if info.may_hold(requested)] == ["whole.log"]
+    assert caplog.text == ""
+    found = list_files([str(tmp_path)], Storage(), skips_damaged=True)
+    assert len(found) == 1 + bool(left_bytes)
+    assert f"{path} is damaged at {left_bytes}" in caplog.text
+    path.write_bytes(b"1\n2\n3\n4\n")
+    list_files([str(tmp_path)], Storage())
+    path.write_bytes(b"1\n")
+    path.rename(tmp_path / "other.log")
+    list_files([str(tmp_path)], Storage())
+
+
+SET_ASIDE = (
+    f"{REMOVED_PREFIX}20261130",
+    f"{REMOVED_PREFIX}20261130.1",
+    f"{REMOVED_PREFIX}20261130T100000Z",
+    f"{ALONE_PREFIX}20261130T100000Z",
+    "go-nsqd-20261130T100000Z-again",
+)
+
+
+def test_what_nsqd_sets_aside_in_its_data_path_is_passed_over(tmp_path: Path) -> None:
+    """These are hard links of files that may be in the data path, or of another log. Named as the path, they are read."""
+    directories = [*SET_ASIDE, directory_aside(tmp_path).name, FOLDER]
+    write(tmp_path, **{"nsqd.dat": b"{}", "a.log": b"1\n"})
+    for directory in directories:
+        write(tmp_path / directory, **{"a.log": b"1\n"})
+    assert names(tmp_path) == ["a.log"]
+    assert names(tmp_path, "*") == ["a.log"]
+    assert names(tmp_path, *directories) == [f"{directory}/a.log" for directory in directories]
+
+
+def test_a_topic_has_the_name_of_what_nsqd_sets_aside(tmp_path: Path) -> None:
+    write(tmp_path, **{f"{topic}__x.log": b"1\n" for topic in (FOLDER, "store-alone-eu", "go-nsqd-metrics")})
+    assert len(names(tmp_path)) == 3
 
 
 def test_a_topic_may_begin_with_an_underscore(tmp_path: Path) -> None:

@@ -164,6 +164,19 @@ def test_a_table_that_nsq_to_file_did_not_make(tmp_path: Path) -> None:
     assert by_spark_readers(str(tmp_path)) == by_nsq_cat(str(tmp_path)) == [b"X", b"orders0", b"orders2"]
 
 
+def test_a_delta_table_without_rows(tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path / "new", parquet_schema())
+    write_deltalake(tmp_path / "emptied", rows_of("orders"))
+    DeltaTable(tmp_path / "emptied").delete()
+    requested = Requested(frozenset(("orders",)))
+    for name in "new", "emptied":
+        root = str(tmp_path / name)
+        assert list_files([root], Storage()) == list_files([root], Storage(), None, requested) == []
+        assert list(files_of([root])) == []
+    with pytest.raises(ArchiveError, match="no files with messages"):
+        list_files([str(tmp_path / "new" / "_delta_log")], Storage())
+
+
 def test_an_iceberg_table_by_its_own_directory(tmp_path: Path, archive: MakeTable) -> None:
     table = archive(KINDS[1])
     rewrite(table)

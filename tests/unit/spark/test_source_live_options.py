@@ -125,6 +125,9 @@ def test_a_stream_has_no_end() -> None:
         ),
         ({"maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
         ({"failOnDataLos": "no"}, "failOnDataLoss"),
+        ({"startingOffsets": ""}, "startingOffsets is empty: leave it out for the default, earliest"),
+        ({"endingOffsets": " "}, "endingOffsets is empty: leave it out for the default, latest"),
+        ({"giveUpAfter": ""}, "giveUpAfter is empty: leave it out for the default, 60s"),
     ],
 )
 def test_options_that_are_none(changed: dict[str, str], named: str) -> None:

@@ -19,8 +19,8 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source.live import LiveBatchReader, LiveReader
-from nsq_spark.source.live_options import live_options
-from nsq_spark.source.nsqds import ask
+from nsq_spark.source.live_options import LogKey, live_options
+from nsq_spark.source.nsqds import LiveTopics, ask
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.cluster.access import HttpAccess
 from tests.support.certificates import make_certificates
@@ -190,3 +190,17 @@ def test_a_login_is_for_the_same_servers_as_a_token() -> None:
         for server in ("a:4152", "a:4153", "b:4161", "c:4152")
     }
     assert shown == {"a:4152": True, "a:4153": False, "b:4161": True, "c:4152": False}
+
+
+def test_how_many_messages_an_nsqd_keeps_before_its_earliest_one() -> None:
+    """Of files that it has compacted. An nsqd that does not say has none that are known."""
+    spans = ((0, 428, 8), (428, 500, 2), (500, 610, 110))
+    names = ("first_seq", "end_seq", "message_count")
+    files = [dict(zip(names, one, strict=True)) for one in spans]
+    answers = {"/topic/log?topic=a+b": Reply(200, body=json.dumps({"files": files}).encode())}
+    with WebServer(lambda asked: answers.get(asked.target, Reply(403, body=b"{}"))) as nsqd:
+        address = f"127.0.0.1:{nsqd.port}"
+        topics = LiveTopics(live_options({"nsqd": address, "topic": "a"}, 0))
+        assert topics.waiting(LogKey("a b", address), 500) == 10
+        assert topics.waiting(LogKey("a b", address), 0) == 0
+        assert topics.waiting(LogKey("other", address), 500) == 0

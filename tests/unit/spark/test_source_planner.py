@@ -148,7 +148,12 @@ class World:
 
 
 class ModelTopics(LiveTopics):
-    """The questions to nsqds, answered by the model."""
+    """The questions to nsqds, answered by the model.
+
+    deferred  messages that an nsqd keeps before its earliest one
+    """
+
+    deferred = 0
 
     def __init__(self, options: Any, world: World) -> None:
         super().__init__(options)
@@ -172,6 +177,9 @@ class ModelTopics(LiveTopics):
         if "id" in place:
             seq = sum(message_id <= place["id"] for message_id in one.ids)
         return one.retained(seq, self._world.last_id)
+
+    def waiting(self, log: LogKey, earliest_seq: int) -> int:
+        return self.deferred
 
     def names_of(self, nsqd: str) -> tuple[str, str]:
         name = f"{nsqd.partition(':')[0]}:4150"
@@ -588,6 +596,100 @@ def test_an_nsqd_that_is_not_there_does_not_hold_up_the_others(caplog: pytest.Lo
     state.options = replace(state.options, gone=frozenset(("*",)))
     state.restart()
     state.teardown()
+
+
+@pytest.mark.parametrize(
+    ("deferred", "text"),
+    [
+        (
+            0,
+            "2 messages of topic orders on a:4151, from number 2 on, were dropped before they were read: the archive",
+        ),
+        (1, "from number 2 on, were dropped before they were read, but for 1 that nsqd keeps for a channel"),
+        (
+            3,
+            "from number 2 on, nsqd keeps for a channel that has not finished them (deferred ones), and does not hand",
+        ),
+    ],
+)
+def test_what_the_archive_lacks_may_be_deferred(deferred: int, text: str) -> None:
+    """Nsq-to-file gets such messages when they are due, and nsqd keeps them in a file that it does not hand out."""
+    state = Streams()
+    state.begin(has_location=False, parts=1)
+    state.publish("a", 2)
+    state.finish_file((2, 0), 0, is_described=True)
+    state.batch(most=None, crashes=False)
+    state.publish("a", 4)
+    state.world.logs["a"].dropped = 4
+    assert isinstance(state.plan.logs.topics, ModelTopics)
+    state.plan.logs.topics.deferred = deferred
+    with pytest.raises(LostMessages) as lost:
+        state.step(None)
+    assert text in str(lost.value)
+
+
+def test_earliest_of_a_live_topic_says_what_it_leaves_out(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Path("/nonexistent"))
+    world.publish("a", 5)
+    world.logs["a"].dropped = 3
+    options = live_options({"nsqd": "a:4151", "topic": TOPIC, "startingOffsets": "earliest"}, 0)
+    plan = Planner(options, ("id",))
+    topics = plan.logs.topics = ModelTopics(options, world)
+    there = plan.retained(of_all=True)
+    assert plan.beginning(there).ends[LogKey(TOPIC, "a:4151")].seq == 3
+    assert caplog.text == ""
+    topics.deferred = 2
+    plan.beginning(there)
+    assert (
+        "2 messages of topic orders on a:4151 are not read: they are older than the earliest one"
+        in caplog.text
+    )
+
+
+class Moved(ModelTopics):
+    """The nsqd `a` has the address of `c` now. Unless another one has its old address, nobody answers there."""
+
+    nsqds: tuple[str, ...] = ("b", "c")
+
+    def retained(self, known: Iterable[LogKey] = (), *, of_all: bool = False) -> dict[LogKey, Retained]:
+        logs = [LogKey(TOPIC, f"{nsqd}:4151") for nsqd in self.nsqds]
+        return {log: self.read(log, seq=0) for log in logs}
+
+    def read(self, log: LogKey, **place: int) -> Retained:
+        if log.nsqd.partition(":")[0] not in self.nsqds:
+            raise ArchiveError(f"{log.nsqd}: Connection refused")
+        return super().read(log, **place)
+
+    def by_tcp_address(self) -> Any:
+        return {f"{nsqd}:4150": f"{nsqd}:4151" for nsqd in self.nsqds}, []
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_an_nsqd_that_has_another_address_is_asked_there_alone(is_taken: bool) -> None:
+    """Its old address is in the checkpoint; another nsqd may have it by now, whose messages are not those that were read."""
+    state = Streams()
+    state.begin(has_location=False, parts=1)
+    state.options = replace(state.options, gone=frozenset())
+    state.restart()
+    state.publish("a", 4)
+    state.finish_file((2, 0), 0, is_described=True)
+    state.batch(most=None, crashes=False)
+    before = state.offset
+    assert before is not None
+    assert before.ends.keys() == {LogKey(TOPIC, "a:4151"), LogKey(TOPIC, "b:4151")}
+    moved = Moved(state.options, state.world)
+    state.world.logs["c"] = state.world.logs.pop("a")
+    state.world.publish("c", 3)
+    if is_taken:
+        moved.nsqds = ("a", "b", "c")
+        state.world.logs["a"] = Log(9)
+        state.world.publish("a", 5)
+    state.restart()
+    state.plan.logs.topics = moved
+    after = state.plan.batch(before, state.plan.retained(before.ends, of_all=True), None, None).offset
+    assert after.ends.keys() == {LogKey(TOPIC, f"{nsqd}:4151") for nsqd in moved.nsqds}
+    state.found.update(state.rows(before, after))
+    state.check()
 
 
 def test_files_whose_ids_overlap_are_read_once_however_often_they_are_listed(

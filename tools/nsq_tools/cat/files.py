@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from nsq_tools.cat.noted import NotedSizes
 from nsqd_py.objects.opening import SCHEMES
 from nsqd_py.store.layout import HEAD_NAME, NO_HEAD, ROUNDS, has_rounds
 from nsqd_py.stores.directories import (
+    DELTA_LOG,
     POINTERS,
     LocalFiles,
     is_companion,
@@ -18,6 +20,7 @@ from nsqd_py.stores.directories import (
 from nsqd_py.stores.tables import UnreadableTable, rewritten_files, walk
 
 STANDARD_INPUT = "-"
+_HADOOPS_S3 = "s3a://"
 
 
 class NoMessages(Exception):
@@ -32,6 +35,13 @@ def is_store(name: str) -> bool:
     return os.path.isfile(os.path.join(name, HEAD_NAME)) and os.path.isdir(os.path.join(name, ROUNDS))
 
 
+def _as_store_url(name: str) -> str:
+    """Return the name of a store in S3 as nsqd has it, which Spark and Hadoop know by another one."""
+    if not name.startswith(_HADOOPS_S3):
+        return name
+    return f"s3://{name.removeprefix(_HADOOPS_S3)}"
+
+
 def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
     """Yield the files and stores to read in order, or what is wrong with a name.
 
@@ -43,6 +53,7 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
     in_directories: set[str] = set()
     failures: list[OSError] = []
     files = LocalFiles(failures.append)
+    names = list(map(_as_store_url, names))
     try:
         given = _without_companions(names, files) if len(names) > 1 else names
     except UnreadableTable as error:
@@ -59,13 +70,13 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
             yield name, NoMessages(NO_HEAD)
             continue
         try:
-            paths = _finished(name, files) if is_directory else [name]
+            cut = _finished(name, files) if is_directory else {name: ""}
         except UnreadableTable as error:
             found.add(os.path.realpath(name))
             yield name, NoMessages(str(error))
             continue
         seen = found if is_directory else in_directories
-        paths = [path for path in paths if os.path.realpath(path) not in seen]
+        paths = [path for path in cut if os.path.realpath(path) not in seen]
         if is_directory:
             in_directories.update(map(os.path.realpath, paths))
         for path in paths:
@@ -75,11 +86,13 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
                 path,
                 NoMessages("a queue of Go's nsqd: see docs/take-over.md to import it") if is_queue else None,
             )
+            if cut[path]:  # what is there is shown
+                yield path, NoMessages(cut[path])
         while failures:
             failure = failures.pop(0)
             found.add(str(failure.filename))
             yield str(failure.filename), NoMessages(failure.strerror or str(failure))
-    if not found:
+    if not found and not any(os.path.isdir(os.path.join(name, DELTA_LOG)) for name in names):
         yield " ".join(names), NoMessages("there are no files with messages here")
 
 
@@ -96,13 +109,18 @@ def _is_companion(path: str) -> bool:
     return is_companion(name)
 
 
-def _finished(directory: str, files: LocalFiles) -> list[str]:
-    """Return the files with messages below a directory, by name, without those that nsq-to-file still writes.
+def _finished(directory: str, files: LocalFiles) -> dict[str, str]:
+    """Return the files with messages below a directory, by name, without those that nsq-to-file still writes; and what is wrong
+    with the end of each.
 
     Raises UnreadableTable.
     """
     absolute = os.path.abspath(directory)
-    found = sorted_by_name(walk(absolute, files), files).readable
-    paths = [entry.path for entry in found if entry.size_bytes]
     below = os.path.join(absolute, "")
-    return [os.path.join(directory, path.removeprefix(below)) for path in paths]
+    noted = NotedSizes(files)
+    found: dict[str, str] = {}
+    for entry in sorted_by_name(walk(absolute, files), files).readable:
+        cut = noted.what_is_cut(entry)
+        if entry.size_bytes or cut:
+            found[os.path.join(directory, entry.path.removeprefix(below))] = cut
+    return found

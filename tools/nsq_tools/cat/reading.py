@@ -25,6 +25,7 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MESSAGES, Damaged, Data
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.documents import BYTE_ORDER_MARK, JSON_BLANKS
 from nsqd_py.runtime.logs.daemon_log import Log, one_line
+from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.stores.compression import Codec, is_padding, next_whole
 from nsqd_py.stores.directories import hive_topic
@@ -54,9 +55,11 @@ Batches = Iterator[Messages]
 
 
 def check(options: CatOptions) -> None:
-    """Raise BadOptions if the options contradict each other."""
+    """Raise BadOptions if the options contradict each other, or cannot be."""
     check_shown(options)
     selection_of(options)
+    if options.n < 0:
+        raise BadOptions(f"-n {options.n} must not be negative; 0 means no limit")
 
 
 def run(options: CatOptions, log: Log) -> int:
