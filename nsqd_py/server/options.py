@@ -476,8 +476,22 @@ def check_options(options: NsqdOptions) -> None:
         _check_client_tls(options, prefix)
     if options.statsd_address and options.statsd_interval_ns <= 0:
         raise BadOptions("--statsd-interval must be above 0s")
+    _check_dead_letter_topics(options.dead_letter_topic)
     check_lease(options)
     check_store(options)
+
+
+def _check_dead_letter_topics(topics: ByTopic[str]) -> None:
+    """Raise BadOptions for a topic that would be its own dead-letter topic: --max-attempts would have no effect.
+
+    A pattern may match its dead-letter topic, whose own messages then stay in it.
+    """
+    for pattern, topic in topics.rules:
+        if pattern == topic:
+            raise BadOptions(
+                f"--dead-letter-topic of topic {topic} must be another topic, got {pattern}={topic}; "
+                "without it, the topic's dead letters are in the topic with its name followed by .dead"
+            )
 
 
 def _check_client_tls(options: NsqdOptions, prefix: str) -> None:
