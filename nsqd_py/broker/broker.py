@@ -577,10 +577,12 @@ class Broker:
             DeadLetters(
                 origin,
                 policy.max_attempts,
+                name,
                 lambda: self.topics.get(name) or self._make_topic(name),
                 self.iteration,
                 self.clock,
                 self.services.wall_clock,
+                self.log.of_clients,
             )
         )
 

@@ -190,6 +190,7 @@ class Part:
     damage     what could not be read: keys of DAMAGE, and their statistics
     attempts   the most attempts of a message that is not finished; 0 if the nsqd does not report it
     stalled_ns since when, as its nsqd says, messages wait, consumers are connected and nothing is finished; 0 if not
+    refused    why messages with too many attempts are not moved to the dead-letter topic; empty if they are
     ready      sum of the RDY of its consumers while it is stalled; None if the nsqd does not report it
     still_s    the same as stalled_ns, on the clock of the observer and as it sees it; 0 if not
     left_s     when its last consumer left, on the clock of the observer; 0 if that was before its first round
@@ -205,6 +206,7 @@ class Part:
     damage: Damage = ()
     attempts: int = 0
     stalled_ns: int = 0
+    refused: str = ""
     ready: int | None = None
     still_s: float = 0.0
     left_s: float = 0.0
@@ -289,7 +291,7 @@ class ChannelRow(Sum):
     """A channel over all nsqds.
 
     unconsumed_parts  parts in which messages wait, and to which no consumer is connected
-    tried_parts       parts with a message of several attempts
+    tried_parts       parts with a message of several attempts, or one that cannot be moved to the dead-letter topic
     """
 
     parts: dict[str, Part] = field(default_factory=dict)
@@ -300,7 +302,7 @@ class ChannelRow(Sum):
         Sum.add_up(self)
         parts = self.parts.values()
         self.unconsumed_parts = sum(part.counts[_DEPTH] > 0 and not part.counts[_CLIENTS] for part in parts)
-        self.tried_parts = sum(part.attempts > 0 for part in parts)
+        self.tried_parts = sum(part.attempts > 0 or part.refused != "" for part in parts)
 
     @property
     def statistics(self) -> ChannelCounts:

@@ -123,6 +123,16 @@ class Channel(JournaledPosition):
         return 0
 
     @property
+    def dead_letter_error(self) -> str:
+        """Why messages with too many attempts are not moved; empty if there are none, or if they are."""
+        letters = self.dead_letters
+        if letters is None or not letters.error:
+            return ""
+        if self.most_attempts < letters.max_attempts:  # they were finished or moved since
+            letters.error = ""
+        return letters.error
+
+    @property
     def depth(self) -> int:
         return self.position.depth
 

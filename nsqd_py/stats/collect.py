@@ -136,6 +136,7 @@ class _Collector:
                 {
                     "oldest_timestamp": channel.oldest_ns,
                     "dead_letter_count": channel.dead_letter_count,
+                    "dead_letter_error": channel.dead_letter_error,
                     "expired_count": channel.distributor.expired_count,
                     "lost_count": channel.lost_count,
                     "unreadable_count": channel.distributor.unreadable_count,

@@ -98,6 +98,11 @@ CHANNEL = (
     counter(
         "nsqd_channel_dead_letters", "Messages moved to the dead-letter topic.", "channel.dead_letter_count"
     ),
+    gauge(
+        "nsqd_channel_dead_letters_refused",
+        "1 while messages with --max-attempts attempts cannot be moved to the dead-letter topic.",
+        lambda row: row.channel.dead_letter_error != "",
+    ),
 )
 # Labelled with the address of the standby, or on the standby with that of its primary.
 STANDBY = (

@@ -59,6 +59,10 @@ _ERRORS = {
         "timing out",
         "Find the consumer that holds messages for too long, or raise its message timeout.",
     ),
+    "dead_letters_refused": (
+        "dead letters refused",
+        "Empty the dead-letter topic, raise its limit, or free the disk: until then, --max-attempts has no effect.",
+    ),
     "store_unreadable": (
         "store unreadable",
         "Bring back its store, or the network to it: its log names the objects that it cannot read.",

@@ -106,6 +106,7 @@ class OfChannel:
         is_own = is_dead and self.name == CHANNEL_OF_DEAD_LETTERS
         yield from _damage(channel)
         if channel.tried_parts:
+            yield from self._unmoved()
             yield from self._much_tried()
         if channel.paused_parts:
             text = f"The channel is paused{_where(channel)}; {waiting(counts.depth)}"
@@ -122,6 +123,15 @@ class OfChannel:
             yield from self._old(counts.depth)
         if self.trend is not None:
             yield from self._moving(self.trend, is_served=is_served)
+
+    def _unmoved(self) -> Iterator[Problem]:
+        """Yield each nsqd on which the dead-letter topic refuses messages."""
+        for address, part in self.channel.parts.items():
+            if part.refused:
+                text = (
+                    f"On {address}: messages with too many attempts are delivered again, since {part.refused}"
+                )
+                yield Problem("dead_letters_refused", text, node=address, cause=address)
 
     def _much_tried(self) -> Iterator[Problem]:
         parts = self.channel.parts

@@ -36,6 +36,7 @@ def make_channel(name: str, **statistics: Any) -> Any:
         "timeout_count": 6,
         "is_paused": False,
         "clients": {},
+        "dead_letter_error": "",
     }
     return SimpleNamespace(**{"name": name} | settings | NONE | statistics)
 
