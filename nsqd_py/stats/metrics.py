@@ -31,6 +31,11 @@ TOPIC = (
     ),
     gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "memory_bytes"),
     counter("nsqd_topic_expired", "Messages that expired before a channel received them.", "expired_count"),
+    counter(
+        "nsqd_topic_dropped",
+        "Messages that an ephemeral topic without channels had no room for in memory.",
+        "dropped_count",
+    ),
 )
 # Of a `ChannelOfTopic`.
 CHANNEL = (
@@ -86,6 +91,11 @@ CHANNEL = (
         "nsqd_channel_lost",
         "Messages of the channel that could not be read and were skipped.",
         "channel.lost_count",
+    ),
+    counter(
+        "nsqd_channel_dropped",
+        "Messages that an ephemeral channel, or a channel of an ephemeral topic, had no room for in memory.",
+        "channel.dropped_count",
     ),
     gauge(
         "nsqd_channel_unreadable",
