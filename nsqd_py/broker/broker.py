@@ -252,15 +252,18 @@ class Broker:
 
     def node_problem(self) -> str | None:
         """Return what is wrong with the disk of this node, or None. Topics at their own limits do not count."""
-        problem = self.disk.problem or self._access_problem() or self.space.shortage()
+        problem = self._disk_problem() or self.space.shortage()
         return f"disk: {problem}" if problem else None
 
     def health(self) -> str | None:
         """Return what is wrong with the disk for any topic, or that nsqd drains; None if all is well."""
-        problem = self.disk.problem or self._access_problem() or self.space.problem()
+        problem = self._disk_problem() or self.space.problem()
         if problem:
             return f"disk: {problem}"
         return "draining" if self.drain.is_active else None
+
+    def _disk_problem(self) -> OSError | None:
+        return self.disk.problem or self.metadata.error or self._access_problem()
 
     # ---- draining
 
