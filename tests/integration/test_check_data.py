@@ -246,6 +246,12 @@ def test_names_of_foreign_files_are_escaped(data, check):
     assert sorted(foreign) == [r"  \udc9b31m", r"  \x1b]0;title\x07.txt", r"  two\nlines"]
 
 
+def test_a_report_in_json_has_names_that_are_not_utf_8(data, check_json):
+    Path(os.fsdecode(bytes(data) + b"/\x9b31m")).touch()
+    found = check_json(data)
+    assert (found.status, found.report["others"]) == (0, ["?31m"])
+
+
 def test_the_name_of_a_directory_that_is_refused_is_escaped(tmp_path, check):
     found = check(f"--check-data={tmp_path}/\x1b]0;title\x07")
     assert found.status == 2
