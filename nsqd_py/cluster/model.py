@@ -16,6 +16,7 @@ from nsqd_py.cluster.counts import Rates
 from nsqd_py.cluster.producers import SharedAddress, tcp_address
 from nsqd_py.cluster.roles import NodeInGroup, Pair, Role, pairs, read_role
 from nsqd_py.cluster.statistics import (
+    DROPPED,
     MILLI,
     NO_CHANNEL,
     NO_TOPIC,
@@ -353,7 +354,7 @@ class Cluster:
                 self._touch(node, of_all[name])
             had_marks = part.is_paused or part.latency or part.damage
             has_latency = latency and latency["percentiles"]
-            has_damage = "lost_count" in row or "unreadable_count" in row
+            has_damage = "lost_count" in row or "unreadable_count" in row or DROPPED in row
             if row["paused"] or had_marks or has_latency or has_damage:
                 self._mark(node, of_all[name], part, row)
             was_held = part.attempts or part.stalled_ns or part.refused

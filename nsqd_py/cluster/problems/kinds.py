@@ -147,6 +147,10 @@ _WARNINGS = {
 _INFOS = {
     "draining": ("draining", "It ends when nothing is left, or at its time limit. Nothing has to be done."),
     "versions": ("versions", "An upgrade is under way. If it is not, bring the others to the same version."),
+    "dropped": (
+        "dropped",
+        "Where each message matters, use names without #ephemeral; else add consumers, or raise --mem-queue-size.",
+    ),
     "node_stopped": (
         "stopped",
         "Start it again with its data directory, or dismiss it if it was taken away on purpose.",
