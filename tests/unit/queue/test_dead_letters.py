@@ -256,7 +256,7 @@ def test_not_understood(flag: str) -> None:
     [
         ("--max-attempts=logs=-1", "--max-attempts must not be negative"),
         ("--dead-letter-topic=a b", '--dead-letter-topic must be a valid topic name, got "a b"'),
-        ("--dead-letter-topic=t=t", "--dead-letter-topic of topic t must be another topic, got t=t"),
+        ("--dead-letter-topic=t=t", "--dead-letter-topic of topic t must be another topic, got t:"),
         ("--max-disk-bytes=-1", "--max-disk-bytes must not be negative"),
         ("--min-free-disk-bytes=-1", "--min-free-disk-bytes must not be negative"),
     ],
@@ -264,6 +264,13 @@ def test_not_understood(flag: str) -> None:
 def test_refused(flag: str, says: str) -> None:
     with pytest.raises(BadOptions, match=says):
         check_options(read_options([flag]))
+
+
+@pytest.mark.parametrize("flag", ["--dead-letter-topic=orders", "--dead-letter-topic=o*=orders"])
+def test_a_topic_with_a_limit_needs_another_topic_for_its_dead_letters(flag: str) -> None:
+    with pytest.raises(BadOptions, match="topic orders must be another topic, got orders"):
+        check_options(read_options([flag, "--max-attempts=orders=3"]))
+    check_options(read_options([flag, "--max-attempts=o*=3", "--max-attempts=5"]))
 
 
 @pytest.mark.parametrize(
