@@ -277,18 +277,19 @@ class Broker:
 
     def node_problem(self) -> str | None:
         """Return what is wrong with the disk of this node, or None. Topics at their own limits do not count."""
-        problem = self._path_problem() or self.space.shortage()
+        problem = self._disk_problem() or self.space.shortage()
         return f"disk: {problem}" if problem else None
-
-    def _path_problem(self) -> OSError | str | None:
-        return self.services.data_path.problem or self.disk.problem or self._access_problem()
 
     def health(self) -> str | None:
         """Return what is wrong with the disk for any topic, or that nsqd drains; None if all is well."""
-        problem = self._path_problem() or self.space.problem()
+        problem = self._disk_problem() or self.space.problem()
         if problem:
             return f"disk: {problem}"
         return "draining" if self.drain.is_active else None
+
+    def _disk_problem(self) -> OSError | str | None:
+        path_problem = self.services.data_path.problem
+        return path_problem or self.disk.problem or self.metadata.error or self._access_problem()
 
     # ---- draining
 
@@ -647,10 +648,12 @@ class Broker:
             DeadLetters(
                 origin,
                 policy.max_attempts,
+                name,
                 lambda: self.topics.get(name) or self._make_topic(name),
                 self.iteration,
                 self.clock,
                 self.services.wall_clock,
+                self.log.of_clients,
             )
         )
 

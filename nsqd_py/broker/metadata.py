@@ -152,6 +152,7 @@ def _name(entry: dict[str, object]) -> str:
 class MetadataWriter:
     """Writes `nsqd.dat` whenever the topics or channels have changed.
 
+    error        why the last write failed; None if it did not
     _being_made  the names (topic, channel) of channels that are being created
     _epochs      returns the content of `nsqd.epochs`, which is written before; None if there shall be no such file
     """
@@ -161,6 +162,7 @@ class MetadataWriter:
     _being_made: Container[tuple[str, str]]
     _on_written: Callable[[], None]
     _epochs: Callable[[], bytes | None]
+    error: OSError | None = None
     _deleted: list[tuple[str, str, PositionJournal]] = field(default_factory=list)  # topic, channel, journal
     _lock: Any = field(default_factory=GreenletLock)
     _is_requested: bool = False
@@ -220,9 +222,12 @@ class MetadataWriter:
                     epochs,
                     [journal for _, _, journal in deleted],
                 )
-            except Exception:
+            except Exception as error:
                 self._deleted[:0] = deleted
+                if isinstance(error, OSError):
+                    self.error = error.with_traceback(None)
                 raise
+            self.error = None
             self._alarm.set(None)
             self._on_written()
             for topic_name, name, journal in deleted:

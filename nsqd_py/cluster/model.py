@@ -16,6 +16,7 @@ from nsqd_py.cluster.counts import Rates
 from nsqd_py.cluster.producers import SharedAddress, tcp_address
 from nsqd_py.cluster.roles import NodeInGroup, Pair, Role, pairs, read_role
 from nsqd_py.cluster.statistics import (
+    DROPPED,
     MILLI,
     NO_CHANNEL,
     NO_TOPIC,
@@ -55,6 +56,8 @@ _QUIET_AFTER_ROUNDS = 3
 # The topics and channels of an answer that are processed before other greenlets run: about 1 ms.
 _ROWS_AT_A_TIME = 100
 _TOPICS_AT_A_TIME = 1000
+# What our nsqd reports of messages that no consumer finishes.
+_HELD_KEYS = frozenset(("most_attempts", "stalled_timestamp", "dead_letter_error"))
 
 
 class BadStats(Exception):
@@ -351,10 +354,11 @@ class Cluster:
                 self._touch(node, of_all[name])
             had_marks = part.is_paused or part.latency or part.damage
             has_latency = latency and latency["percentiles"]
-            has_damage = "lost_count" in row or "unreadable_count" in row
+            has_damage = "lost_count" in row or "unreadable_count" in row or DROPPED in row
             if row["paused"] or had_marks or has_latency or has_damage:
                 self._mark(node, of_all[name], part, row)
-            if part.attempts or part.stalled_ns or "most_attempts" in row or "stalled_timestamp" in row:
+            was_held = part.attempts or part.stalled_ns or part.refused
+            if was_held or not _HELD_KEYS.isdisjoint(row):
                 self._mark_held(node, of_all[name], part, row)
             if counts != before or was_paused or part.is_paused:
                 part.note_consumers(before, now_s)
@@ -392,9 +396,10 @@ class Cluster:
     def _mark_held(self, node: Node, of_all: Sum, part: Part, row: Mapping[str, Any]) -> None:
         """Note what our nsqd says of messages that no consumer finishes."""
         ready = number_in(row, "ready_count") if "ready_count" in row else None
-        marks = number_in(row, "most_attempts"), read_time_ns(row, "stalled_timestamp"), ready
-        if marks != (part.attempts, part.stalled_ns, part.ready):
-            part.attempts, part.stalled_ns, part.ready = marks
+        attempts = number_in(row, "most_attempts")
+        marks = attempts, read_time_ns(row, "stalled_timestamp"), text_in(row, "dead_letter_error"), ready
+        if marks != (part.attempts, part.stalled_ns, part.refused, part.ready):
+            part.attempts, part.stalled_ns, part.refused, part.ready = marks
             self._touch(node, of_all)
 
     def _calm(self, node: Node) -> None:

@@ -17,13 +17,15 @@ from nsqd_py.cluster.values import number_in
 Numbers = tuple[int, ...]
 # Pairs of quantile and nanoseconds, as nsqd reports them.
 Latency = tuple[tuple[float, float], ...]
-# Pairs of a key of DAMAGE and its statistic.
+# Pairs of a key of DAMAGE, or DROPPED, and its statistic.
 Damage = tuple[tuple[str, int], ...]
 
 MILLI = 1000  # the unit of rates
 
 # Statistics of damage that our nsqd reports of a topic or channel, unless they are 0.
 DAMAGE = ("damaged_bytes", "missing_count", "removed_files", "lost_count", "unreadable_count")
+# Messages that an ephemeral topic or channel dropped. They are read with the damage, and are none.
+DROPPED = "dropped_count"
 _MENDED = {"damaged_bytes": "repaired_bytes", "removed_files": "restored_files"}
 
 # `Part.finished` or `TopicPart.log_bytes` of an nsqd that does not report it.
@@ -145,9 +147,9 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
 
 
 def read_damage(row: Mapping[str, Any]) -> Damage:
-    """Return the statistics of damage that are not 0. What nsqd has repaired or written back is no damage."""
+    """Return the statistics of damage, and DROPPED, that are not 0. What nsqd has repaired or written back is no damage."""
     found = []
-    for key in DAMAGE:
+    for key in (*DAMAGE, DROPPED):
         number = number_in(row, key) if key in row else 0
         mended = _MENDED.get(key, "")
         if mended in row:
@@ -187,9 +189,10 @@ class Part:
 
     finished   messages of the channel that consumers finished; -1 if the nsqd does not report it
     oldest_ns  publish time of the oldest waiting message, since the epoch; 0 if none waits, or it is unknown
-    damage     what could not be read: keys of DAMAGE, and their statistics
+    damage     what could not be read or was dropped: keys of DAMAGE and DROPPED, and their statistics
     attempts   the most attempts of a message that is not finished; 0 if the nsqd does not report it
     stalled_ns since when, as its nsqd says, messages wait, consumers are connected and nothing is finished; 0 if not
+    refused    why messages with too many attempts are not moved to the dead-letter topic; empty if they are
     ready      sum of the RDY of its consumers while it is stalled; None if the nsqd does not report it
     still_s    the same as stalled_ns, on the clock of the observer and as it sees it; 0 if not
     left_s     when its last consumer left, on the clock of the observer; 0 if that was before its first round
@@ -205,6 +208,7 @@ class Part:
     damage: Damage = ()
     attempts: int = 0
     stalled_ns: int = 0
+    refused: str = ""
     ready: int | None = None
     still_s: float = 0.0
     left_s: float = 0.0
@@ -289,7 +293,7 @@ class ChannelRow(Sum):
     """A channel over all nsqds.
 
     unconsumed_parts  parts in which messages wait, and to which no consumer is connected
-    tried_parts       parts with a message of several attempts
+    tried_parts       parts with a message of several attempts, or one that cannot be moved to the dead-letter topic
     """
 
     parts: dict[str, Part] = field(default_factory=dict)
@@ -300,7 +304,7 @@ class ChannelRow(Sum):
         Sum.add_up(self)
         parts = self.parts.values()
         self.unconsumed_parts = sum(part.counts[_DEPTH] > 0 and not part.counts[_CLIENTS] for part in parts)
-        self.tried_parts = sum(part.attempts > 0 for part in parts)
+        self.tried_parts = sum(part.attempts > 0 or part.refused != "" for part in parts)
 
     @property
     def statistics(self) -> ChannelCounts:

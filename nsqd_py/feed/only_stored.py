@@ -16,7 +16,8 @@ def count_only_stored(topic: Topic) -> int:
     log = topic.log
     if log is None or log.history is None or not log.files:
         return 0
-    if len(log.files) == 1 and not log.files[0].first_seq:  # most topics: all that was published is in one file
+    # Most topics: all that was published is in one file.
+    if len(log.files) == 1 and not log.files[0].first_seq:
         return 0
     positions = [channel.position for channel in topic.channels.values() if channel.journal is not None]
     floors = [topic.released, *(position.settled_floor for position in positions)]

@@ -16,7 +16,7 @@ from nsqd_py.fsck.go_export import export
 from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import DamageKind, DataRefused, DirectoryReport, as_json, as_text
 from nsqd_py.runtime.command import complain
-from nsqd_py.runtime.logs.daemon_log import JSON
+from nsqd_py.runtime.logs.daemon_log import JSON, one_line
 from nsqd_py.runtime.private_files import locked
 from nsqd_py.server.options import NsqdOptions
 
@@ -38,7 +38,7 @@ def check_data(options: NsqdOptions) -> int:
             )
             hint = _hint(report, directory, has_store=store is not None)
     except DataRefused as error:
-        complain(f"nsqd-py: {error}")
+        _complain(f"nsqd-py: {error}")
         return BAD_USAGE
     if options.log_format == JSON:
         _say(as_json(report, store.as_json() if store is not None else None))
@@ -46,9 +46,9 @@ def check_data(options: NsqdOptions) -> int:
         lines = list(as_text(report))
         if store is not None:
             lines += store.as_text()
-        _say("\n".join(lines))
+        _say("\n".join(map(one_line, lines)))
     if hint:
-        complain(f"nsqd-py: {hint}")
+        _complain(f"nsqd-py: {hint}")
     return WELL if report.is_well and (store is None or store.is_well) else DAMAGED
 
 
@@ -88,15 +88,24 @@ def export_to_go(options: NsqdOptions) -> int:
                 directory, target, _now_ns(directory), options.max_bytes_per_file, options.max_msg_size
             )
     except DataRefused as error:
-        complain(f"nsqd-py: {error}")
+        _complain(f"nsqd-py: {error}")
         return DAMAGED
     except KeyboardInterrupt:
-        complain(f"nsqd-py: interrupted; {target} was not written")
+        _complain(f"nsqd-py: interrupted; {target} was not written")
         return INTERRUPTED
-    _say(text)
+    _say(_printable(text))
     if damage:
-        complain(f"nsqd-py: {damage}")
+        _complain(f"nsqd-py: {damage}")
     return DAMAGED if damage else WELL
+
+
+def _printable(text: str) -> str:
+    """Return lines with escapes for characters that do not print: names of files may have any."""
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+def _complain(text: str) -> None:
+    complain(_printable(text))
 
 
 def _say(text: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
-
-import orjson
 
 _HEADINGS = ("TOPIC", "CHANNEL", "QUEUED", "DEFERRED", "FINISHED", "MISSING", "")
 _SHOWN_NAMES = 10
@@ -144,7 +143,8 @@ def as_json(report: DirectoryReport, store: dict[str, Any] | None = None) -> str
                 del channel["stored"]
     if store is not None:
         document["store"] = store
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode()  # names of files need not be UTF-8
 
 
 def as_text(report: DirectoryReport) -> Iterator[str]:

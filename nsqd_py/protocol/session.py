@@ -25,6 +25,9 @@ STATE_STANDBY = 5
 DEFAULT_OUTPUT_BUFFER_SIZE = 16384
 _DEFAULT_DEFLATE_LEVEL = 6
 _MS = 1_000_000  # ns
+# Of each name by which a client describes itself; the rest is cut off. Names of hosts have at most 255 bytes.
+MOST_NAME_BYTES = 1024
+_MOST_CHARACTER_BYTES = 4
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _IDENTIFY_FIELDS: dict[str, Kind] = {
@@ -173,7 +176,7 @@ class Session:
         """
         requested = _decode_identify(body)
         for name in ("client_id", "hostname", "user_agent", "topology_region", "topology_zone"):
-            setattr(self, name, requested[name])
+            setattr(self, name, _cut(requested[name]))
         self._set_heartbeat_interval(requested["heartbeat_interval"])
         self._set_output_buffer(requested["output_buffer_size"], requested["output_buffer_timeout"])
         if not 0 <= requested["sample_rate"] <= 99:
@@ -248,6 +251,13 @@ class Session:
         if requested["wants_http_port"]:
             answer["http_port"] = http_port
         return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _cut(name: str) -> str:
+    """Return the beginning of a name, of at most MOST_NAME_BYTES in UTF-8."""
+    if len(name) * _MOST_CHARACTER_BYTES <= MOST_NAME_BYTES:
+        return name
+    return name.encode()[:MOST_NAME_BYTES].decode(errors="ignore")
 
 
 def _decode_identify(body: bytes) -> dict[str, Any]:

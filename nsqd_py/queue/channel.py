@@ -72,6 +72,7 @@ class Channel(JournaledPosition):
         self.finish_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
+        self.dropped_count = 0  # messages in memory only, for which there was no room
         self.latency: LatencyMeter | None = None
         self.dead_letters: DeadLetters | None = None
         self.distributor = Distributor(
@@ -121,6 +122,16 @@ class Channel(JournaledPosition):
         if self.dead_letters is not None:
             return self.dead_letters.count
         return 0
+
+    @property
+    def dead_letter_error(self) -> str:
+        """Why messages with too many attempts are not moved; empty if there are none, or if they are."""
+        letters = self.dead_letters
+        if letters is None or not letters.error:
+            return ""
+        if self.most_attempts < letters.max_attempts:  # they were finished or moved since
+            letters.error = ""
+        return letters.error
 
     @property
     def depth(self) -> int:
@@ -238,6 +249,7 @@ class Channel(JournaledPosition):
         """Add messages low..high (high excluded); the ranges `deferred`, as (low, high, due_ns), are not due yet."""
         self.message_count += high - low
         if self._keeps_batches and self._holds_too_much():
+            self.dropped_count += high - low
             self.miss(low, high)
             return
         for deferred_low, deferred_high, due_ns in deferred:
@@ -264,6 +276,7 @@ class Channel(JournaledPosition):
                 room += sum(max(0, client.capacity()) for client in self._waiting)
             excess = min(position.new_count - room, high - low)
             if excess > 0:
+                self.dropped_count += excess
                 self._never_deliver(high - excess, high)
 
     def _arrive_deferred(self, low: int, high: int, due_ns: int) -> None:

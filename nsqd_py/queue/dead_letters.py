@@ -16,8 +16,10 @@ from nsqd_py.protocol import names
 from nsqd_py.protocol.batch import Batch
 from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.runtime.iteration_end import IterationEnd
+from nsqd_py.runtime.logs.lines import LineWriter
 
 MOST_REMEMBERED = 100
+_REPORT_EVERY_NS = 60 * 1_000_000_000
 
 
 # ---- the policy of a topic
@@ -98,25 +100,30 @@ class Origin(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class DeadLetters:
-    """Moves messages of one channel after `_max_attempts` attempts.
+    """Moves messages of one channel after `max_attempts` attempts.
 
     count   the number of moved messages
+    error   why the other topic last refused messages, which stay in the channel; empty if it took all so far
     moving  messages that are not written to the other topic yet; they count as in flight
     """
 
     origin: Origin
-    _max_attempts: int
+    max_attempts: int
+    topic: str
     _target: Callable[[], DeadLetterTopic]
     iteration: IterationEnd
     _clock: Clock
     wall_clock: Clock
+    _log: LineWriter
     count: int = 0
+    error: str = ""
     moving: InFlightTable = field(default_factory=InFlightTable)
     _moves: dict[_Move, None] = field(default_factory=dict)
+    _logged_ns: int = -_REPORT_EVERY_NS
 
     def take(self, entries: list[Entry], due_ns: int) -> list[Entry]:
         """Move messages with enough attempts; return the others. Messages that cannot be moved wait until `due_ns`."""
-        dead = [entry for entry in entries if entry[1].attempts >= self._max_attempts]
+        dead = [entry for entry in entries if entry[1].attempts >= self.max_attempts]
         if not dead:
             return entries
         target = self._target()
@@ -125,12 +132,28 @@ class DeadLetters:
         move = _Move(self, target, due_ns)
         self._moves[move] = None
         move.begin(dead, self._clock())
-        return [entry for entry in entries if entry[1].attempts < self._max_attempts]
+        return [entry for entry in entries if entry[1].attempts < self.max_attempts]
 
     def settle(self) -> None:
         """Finish written messages, without waiting for the end of the event-loop iteration."""
         for move in list(self._moves):
             move.deliver()
+
+    def refused(self, error: OSError) -> None:
+        """Note why messages are not moved, and log it at most once a minute: consumers get them again and again."""
+        self.error = error.strerror or str(error)
+        now_ns = self._clock()
+        if now_ns < self._logged_ns + _REPORT_EVERY_NS:
+            return
+        self._logged_ns = now_ns
+        self._log.error(
+            "CHANNEL(%s/%s): failed to move messages to topic %s after %d attempts, consumers get them again - %s",
+            self.origin.topic,
+            self.origin.channel,
+            self.topic,
+            self.max_attempts,
+            self.error,
+        )
 
     def forget(self, move: _Move) -> None:
         """Remove a completed move."""
@@ -158,7 +181,7 @@ class _Move:
         self._due_ns = due_ns
         self._died_ns = 0
         self._groups: list[_DeadLetterGroup] = []
-        self._failed: set[int] = set()
+        self._failed: dict[int, OSError] = {}
         self._holds = 0
         self._in_iteration = False
 
@@ -195,8 +218,8 @@ class _Move:
 
     # ---- the Publisher interface
 
-    def publish_failed(self, ticket: int, _error: OSError) -> None:
-        self._failed.add(ticket)
+    def publish_failed(self, ticket: int, error: OSError) -> None:
+        self._failed[ticket] = error
 
     def hold(self) -> None:
         self._holds += 1
@@ -214,6 +237,8 @@ class _Move:
         if self._holds:
             return
         self._owner.forget(self)
+        if self._failed:
+            self._owner.refused(next(iter(self._failed.values())))
         groups, self._groups = self._groups, []
         for ticket, group in enumerate(groups):
             found = map(self._owner.moving.pop, group.ids)

@@ -101,6 +101,7 @@ class Topic(Generic[L]):
     policy    the settings of this topic
 
     dead_letters   the last dead letters that were moved to this topic, see `nsqd_py.queue.dead_letters`
+    dropped_count  messages that an ephemeral topic without channels had no memory for
     expired_count  messages that expired before they were released to channels
     quota_bytes    the bytes that it may write to its log before it asks `space` for more
     disk_speed     says whether the disk is slow; while the disk is slow, `slow_writer` writes in a thread
@@ -119,6 +120,7 @@ class Topic(Generic[L]):
         "buffer",
         "channels",
         "dead_letters",
+        "dropped_count",
         "expired_count",
         "is_closed",
         "is_ephemeral",
@@ -172,6 +174,7 @@ class Topic(Generic[L]):
         self.message_count = 0
         self.message_bytes = 0
         self.expired_count = 0
+        self.dropped_count = 0
         self.dead_letters: Sequence[dict[str, Any]] = ()
         self.unreleased_deferred: list[tuple[int, int, int]] = []
         self.policy = policy
@@ -437,6 +440,7 @@ class Topic(Generic[L]):
             fitting = max(0, min(room, batch.count))
             room -= fitting
             fits = batch.part(0, fitting)
+            self.dropped_count += batch.count - fitting
             self.message_count += batch.count - fitting
             self.message_bytes += len(batch.body) - len(fits.body) - SIZE_BYTES * (batch.count - fitting)
             if fitting:

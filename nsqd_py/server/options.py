@@ -476,8 +476,25 @@ def check_options(options: NsqdOptions) -> None:
         _check_client_tls(options, prefix)
     if options.statsd_address and options.statsd_interval_ns <= 0:
         raise BadOptions("--statsd-interval must be above 0s")
+    _check_dead_letter_topics(options)
     check_lease(options)
     check_store(options)
+
+
+def _check_dead_letter_topics(options: NsqdOptions) -> None:
+    """Raise BadOptions for a topic that would be its own dead-letter topic: --max-attempts would have no effect.
+
+    A pattern may match the dead-letter topic of other topics, whose own messages then stay in it. But a topic that one of
+    the two options names must have another one.
+    """
+    topics = options.dead_letter_topic
+    limited = [name for name, attempts in options.max_attempts.rules if attempts]
+    for name in [*(pattern for pattern, _ in topics.rules), *limited]:
+        if topics.of(name) == name:
+            raise BadOptions(
+                f"--dead-letter-topic of topic {name} must be another topic, got {name}: --max-attempts would have no "
+                "effect; by default it is the topic's name followed by .dead"
+            )
 
 
 def _check_client_tls(options: NsqdOptions, prefix: str) -> None:

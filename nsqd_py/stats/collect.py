@@ -105,6 +105,7 @@ class _Collector:
                     "removed_files": damage and damage.removed_files,
                     "restored_files": damage and damage.restored_files,
                     "expired_count": topic.expired_count,
+                    "dropped_count": topic.dropped_count,
                     "dead_letters": list(topic.dead_letters),
                 }
             ),
@@ -136,7 +137,9 @@ class _Collector:
                 {
                     "oldest_timestamp": channel.oldest_ns,
                     "dead_letter_count": channel.dead_letter_count,
+                    "dead_letter_error": channel.dead_letter_error,
                     "expired_count": channel.distributor.expired_count,
+                    "dropped_count": channel.dropped_count,
                     "lost_count": channel.lost_count,
                     "unreadable_count": channel.distributor.unreadable_count,
                 }

@@ -31,6 +31,11 @@ TOPIC = (
     ),
     gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "memory_bytes"),
     counter("nsqd_topic_expired", "Messages that expired before a channel received them.", "expired_count"),
+    counter(
+        "nsqd_topic_dropped",
+        "Messages that an ephemeral topic without channels had no room for in memory.",
+        "dropped_count",
+    ),
 )
 # Of a `ChannelOfTopic`.
 CHANNEL = (
@@ -87,6 +92,11 @@ CHANNEL = (
         "Messages of the channel that could not be read and were skipped.",
         "channel.lost_count",
     ),
+    counter(
+        "nsqd_channel_dropped",
+        "Messages that an ephemeral channel, or a channel of an ephemeral topic, had no room for in memory.",
+        "channel.dropped_count",
+    ),
     gauge(
         "nsqd_channel_unreadable",
         "Messages that cannot be read at present.",
@@ -97,6 +107,11 @@ CHANNEL = (
     ),
     counter(
         "nsqd_channel_dead_letters", "Messages moved to the dead-letter topic.", "channel.dead_letter_count"
+    ),
+    gauge(
+        "nsqd_channel_dead_letters_refused",
+        "1 while messages with --max-attempts attempts cannot be moved to the dead-letter topic.",
+        lambda row: row.channel.dead_letter_error != "",
     ),
 )
 # Labelled with the address of the standby, or on the standby with that of its primary.

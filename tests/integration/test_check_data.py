@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -234,6 +235,28 @@ def test_damage_is_found_and_a_start_delivers_the_rest(data, check_json, started
         client.expect_silence(0.1)
     assert len(set(left)) == ALL - damage.lost
     assert "damaged" in nsqd.log_text() or "a torn record" in nsqd.log_text()
+
+
+def test_names_of_foreign_files_are_escaped(data, check):
+    for name in (b"\x1b]0;title\x07.txt", b"two\nlines", b"\x9b31m"):
+        (Path(os.fsdecode(bytes(data) + b"/" + name))).touch()
+    found = check(f"--check-data={data}")
+    assert found.status == 0
+    foreign = found.output.partition("not nsqd's:\n")[2].partition("\n\n")[0].splitlines()
+    assert sorted(foreign) == [r"  \udc9b31m", r"  \x1b]0;title\x07.txt", r"  two\nlines"]
+
+
+def test_a_report_in_json_has_names_that_are_not_utf_8(data, check_json):
+    Path(os.fsdecode(bytes(data) + b"/\x9b31m")).touch()
+    found = check_json(data)
+    assert (found.status, found.report["others"]) == (0, ["?31m"])
+
+
+def test_the_name_of_a_directory_that_is_refused_is_escaped(tmp_path, check):
+    found = check(f"--check-data={tmp_path}/\x1b]0;title\x07")
+    assert found.status == 2
+    assert r"\x1b]0;title\x07" in found.errors
+    assert "\x1b" not in found.errors
 
 
 def test_a_log_under_another_name(data, check_json):

@@ -377,7 +377,7 @@ def test_ephemeral_channel_holds_no_more_than_the_memory_queue(make_nsqd):
         client.round_trip()
         # Go's topic and channel each have a queue of this length.
         wait_until(lambda: nsqd.topic_stats("t#ephemeral")["depth"] == 0)
-        nsqd.wait_for_channel("t#ephemeral", "c#ephemeral", depth=10)
+        nsqd.wait_for_channel("t#ephemeral", "c#ephemeral", depth=10, dropped_count=490)
         client.send(wire.rdy(100))
         assert len(client.drain(lambda: nsqd.is_empty("t#ephemeral", "c#ephemeral"))) == 10
         client.pub("t#ephemeral", b"after")

@@ -202,6 +202,25 @@ def test_metadata_that_cannot_be_read_stops_the_start(nsqd):
     assert "metadata" in nsqd.log_text()
 
 
+def test_metadata_that_cannot_be_written_is_a_problem_until_a_write_succeeds(nsqd):
+    nsqd.create("t")
+    wait_until(lambda: names_in(metadata(nsqd)) == {"t": set()})
+    path = nsqd.data_path / "nsqd.dat"
+    path.unlink()
+    path.mkdir()
+    nsqd.create("t", "c")
+    wait_until(lambda: nsqd.http("GET", "/ping").status == 500, what="the failed write")
+    ping = nsqd.http("GET", "/ping").text
+    assert ping.startswith("NOK - disk: ")
+    assert "nsqd.dat" in ping
+    health = nsqd.http("GET", "/health?format=json")
+    assert (health.status, health.json()["status"]) == (503, "failing")
+
+    path.rmdir()
+    wait_until(lambda: nsqd.http("GET", "/ping").text == "OK", what="the next write")
+    assert names_in(metadata(nsqd)) == {"t": {"c"}}
+
+
 def test_bad_names_in_the_metadata_are_skipped(nsqd):
     nsqd.stop()
     channels = [{"name": "b/d", "paused": False}, {"name": "c", "paused": True}]

@@ -193,6 +193,32 @@ def test_a_message_that_no_consumer_can_finish_among_others_that_are(make_nsqd, 
     wait_until(lambda: "many_attempts" not in kinds(admin))
 
 
+def test_a_dead_letter_topic_that_refuses_messages(make_nsqd, make_nsqadmin):
+    nsqd = make_nsqd("--max-attempts=2", "--max-topic-bytes=*.dead=10")
+    nsqd.create("orders", "archive")
+    admin = make_nsqadmin(*of(nsqd))
+    with nsqd.consumer("orders", "archive", 1) as consumer:
+        nsqd.post("/pub?topic=orders", b"poison")
+        for _ in range(5):
+            (message,) = consumer.messages(1)
+            consumer.send(req(message.id, 0))
+        shown = row(admin, "dead_letters_refused")
+        assert (shown["topic"], shown["channel"], shown["severity"]) == ("orders", "archive", "error")
+        status, texts = check(*of(nsqd))
+        assert status == 2
+        assert re.fullmatch(
+            r"ERROR: orders/archive: dead letters refused: On \S+: messages with too many attempts are delivered again, "
+            r"since the log of topic orders.dead has the 10 bytes of --max-topic-bytes",
+            texts[0],
+        )
+        (refused,) = re.findall(
+            r"^nsqd_channel_dead_letters_refused\S* (\S+)$", nsqd.http("GET", "/metrics").text, re.MULTILINE
+        )
+        assert float(refused) == 1
+    nsqd.post("/channel/empty?topic=orders&channel=archive")
+    wait_until(lambda: "dead_letters_refused" not in kinds(admin))
+
+
 def test_an_nsqd_that_only_one_of_two_nsqlookupds_knows(make_nsqd, make_nsqlookupd, make_nsqadmin):
     both, one = make_nsqlookupd(), make_nsqlookupd()
     known = make_nsqd(*(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}" for lookupd in (both, one)))

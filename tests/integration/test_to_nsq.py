@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqd_py.settings.values import size_text
 from tests.support.ledger import compare
 from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, is_ours, wait_until
@@ -217,7 +218,8 @@ def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd):
         f"line 2004 (300000 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
         f"line 701 (101 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
     ]
-    assert "published 2,001 messages" in said
+    size = size_text(len(lines(*large)) - 101 - 300_000)
+    assert f"published 2,001 messages to 127.0.0.1:{nsqd.tcp_port}: {size} in" in said
     compare([*records, b"y" * 100], contents(nsqd)).require_sound()
 
 
@@ -226,6 +228,7 @@ def test_of_two_nsqds_each_gets_what_it_takes(make_nsqd):
     said = run(*to(strict, lenient), given=lines(b"short", b"much too long", b"short too"), status=1)
     assert f"line 2 (13 bytes) is not published to 127.0.0.1:{strict.tcp_port}" in said
     assert (count_of(strict), count_of(lenient)) == (2, 3)
+    assert ": 17 B in" in said
 
 
 def test_batches_shrink_to_what_nsqd_takes(make_nsqd):

@@ -59,6 +59,10 @@ _ERRORS = {
         "timing out",
         "Find the consumer that holds messages for too long, or raise its message timeout.",
     ),
+    "dead_letters_refused": (
+        "dead letters refused",
+        "Empty the dead-letter topic, raise its limit, or free the disk: until then, --max-attempts has no effect.",
+    ),
     "store_unreadable": (
         "store unreadable",
         "Bring back its store, or the network to it: its log names the objects that it cannot read.",
@@ -143,6 +147,10 @@ _WARNINGS = {
 _INFOS = {
     "draining": ("draining", "It ends when nothing is left, or at its time limit. Nothing has to be done."),
     "versions": ("versions", "An upgrade is under way. If it is not, bring the others to the same version."),
+    "dropped": (
+        "dropped",
+        "Where each message matters, use names without #ephemeral; else add consumers, or raise --mem-queue-size.",
+    ),
     "node_stopped": (
         "stopped",
         "Start it again with its data directory, or dismiss it if it was taken away on purpose.",

@@ -16,7 +16,7 @@ from nsqd_py.cluster.problems.limits import (
 )
 from nsqd_py.cluster.problems.trends import Trend
 from nsqd_py.cluster.problems.words import counted, named, percent, rate, span, verb, waiting
-from nsqd_py.cluster.statistics import ChannelRow, Part, TopicRow
+from nsqd_py.cluster.statistics import DROPPED, ChannelRow, Part, TopicRow
 
 # A rate of less is that of a single event within the last minute.
 _LEAST_RATE = 0.01
@@ -65,13 +65,18 @@ def waiting_dead_letters(topic: TopicRow | None) -> int:
 
 
 def _damage(row: TopicRow | ChannelRow) -> Iterator[Problem]:
-    """Yield the damage of a topic or channel on each nsqd."""
+    """Yield the damage of a topic or channel on each nsqd, and what it dropped because it is ephemeral."""
     if not row.damaged_parts:
         return
     for address, part in row.parts.items():
-        if part.damage:
-            found = [_DAMAGE_TEXTS[key].format(f"{number:,}") for key, number in part.damage]
-            yield Problem("damage", f"On {address}: {'; '.join(found)}", node=address, cause=address)
+        found = dict(part.damage)
+        dropped = found.pop(DROPPED, 0)
+        if found:
+            texts = [_DAMAGE_TEXTS[key].format(f"{number:,}") for key, number in found.items()]
+            yield Problem("damage", f"On {address}: {'; '.join(texts)}", node=address, cause=address)
+        if dropped:
+            text = f"On {address}: {counted(dropped, 'message')} dropped, since there was no room in memory"
+            yield Problem("dropped", text, node=address, weight=dropped)
 
 
 def _where(row: TopicRow | ChannelRow) -> str:
@@ -106,6 +111,7 @@ class OfChannel:
         is_own = is_dead and self.name == CHANNEL_OF_DEAD_LETTERS
         yield from _damage(channel)
         if channel.tried_parts:
+            yield from self._unmoved()
             yield from self._much_tried()
         if channel.paused_parts:
             text = f"The channel is paused{_where(channel)}; {waiting(counts.depth)}"
@@ -122,6 +128,15 @@ class OfChannel:
             yield from self._old(counts.depth)
         if self.trend is not None:
             yield from self._moving(self.trend, is_served=is_served)
+
+    def _unmoved(self) -> Iterator[Problem]:
+        """Yield each nsqd on which the dead-letter topic refuses messages."""
+        for address, part in self.channel.parts.items():
+            if part.refused:
+                text = (
+                    f"On {address}: messages with too many attempts are delivered again, since {part.refused}"
+                )
+                yield Problem("dead_letters_refused", text, node=address, cause=address)
 
     def _much_tried(self) -> Iterator[Problem]:
         parts = self.channel.parts

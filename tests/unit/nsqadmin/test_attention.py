@@ -166,6 +166,21 @@ def test_messages_on_an_nsqd_to_which_no_consumer_is_connected() -> None:
         (topic("t", channel("c", paused=True, depth=2)), "paused", "The channel is paused; 2 messages wait"),
         (topic("t", channel("c"), paused=True), "paused", "The topic is paused; 0 messages wait in it"),
         (topic("t", depth=1), "no_channel", "1 message waits, and the topic has no channel"),
+        (
+            topic("t", channel("c", dropped_count=1200)),
+            "dropped",
+            "On a: 1,200 messages dropped, since there was no room in memory",
+        ),
+        (
+            topic("t", dropped_count=2),
+            "dropped",
+            "On a: 2 messages dropped, since there was no room in memory",
+        ),
+        (
+            topic("t", channel("c", dead_letter_error="the disk is full")),
+            "dead_letters_refused",
+            "On a: messages with too many attempts are delivered again, since the disk is full",
+        ),
         (topic("t.dead", depth=3), "dead_letters", "3 dead letters of t wait"),
         (topic("t", damaged_bytes=1200), "damage", "On a: 1,200 bytes of its log cannot be read"),
         (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.errors import BadBody
-from nsqd_py.protocol.session import Limits, Session
+from nsqd_py.protocol.session import MOST_NAME_BYTES, Limits, Session
 
 LIMITS = Limits(version="9.9.9", topology_region="eu", topology_zone="eu-1")
 DECODE_ERROR = "IDENTIFY failed to decode JSON body"
@@ -121,6 +121,18 @@ def test_half_a_surrogate_pair_is_replaced(field: str) -> None:
     made = session()
     made.identify(f'{{"{field}":"a\\ud800b"}}'.encode())
     assert getattr(made, field) == "a\N{REPLACEMENT CHARACTER}b"
+
+
+@pytest.mark.parametrize("field", ["client_id", "hostname", "user_agent", "topology_region", "topology_zone"])
+@pytest.mark.parametrize("character", ["c", "\N{EURO SIGN}", "\N{GRINNING FACE}"])
+def test_a_long_name_is_cut(field: str, character: str) -> None:
+    """Thousands of clients have their names in /stats."""
+    size_bytes = len(character.encode())
+    made = session()
+    made.identify(json.dumps({field: character * (MOST_NAME_BYTES // size_bytes)}).encode())
+    assert getattr(made, field) == character * (MOST_NAME_BYTES // size_bytes)
+    made.identify(json.dumps({field: character * 20_000}).encode())
+    assert getattr(made, field) == character * (MOST_NAME_BYTES // size_bytes)
 
 
 def test_the_http_port_is_for_clients_that_ask_for_it() -> None:

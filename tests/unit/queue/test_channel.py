@@ -46,6 +46,7 @@ def test_an_ephemeral_channel_has_room_for_those_who_are_ready(bench: Bench) -> 
     consumer = bench.consumer(rdy=5)
     bench.release(*numbered(20))
     assert bench.statistics() == (15, 0, 0)
+    assert bench.channel.dropped_count == 5
     bench.run()
     assert bench.statistics() == (10, 5, 0)
     assert consumer.bodies() == numbered(5)

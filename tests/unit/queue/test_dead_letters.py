@@ -11,6 +11,7 @@ import pytest
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy, dead_letter_topic, policy_of
+from nsqd_py.queue.storage import NoRoom
 from nsqd_py.queue.topic import Topic
 from nsqd_py.server.options import BadOptions, check_options, read_options
 from nsqd_py.settings.durations import HOUR_NS
@@ -65,6 +66,13 @@ class Bench:
         """depth, in flight, deferred"""
         channel = channel or self.channel
         return channel.depth, channel.in_flight_count, channel.deferred_count
+
+
+class FullDisk:
+    """Grants no space."""
+
+    def grant(self, topic: object, size_bytes: int, /) -> int:
+        raise NoRoom("the disk is full")
 
 
 @pytest.fixture
@@ -159,6 +167,45 @@ def test_while_it_drains_dead_letters_move_too(bench: Bench) -> None:
     assert (bench.statistics(), bench.dead.message_count) == ((0, 0, 0), 1)
 
 
+# ---- a topic of dead letters that refuses messages
+
+
+def test_a_refused_move_is_seen_and_logged_once_a_minute(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, max_topic_bytes=ByTopic(0, (("*.dead", 10),)))
+    reason = "the log of topic orders.dead has the 10 bytes of --max-topic-bytes"
+    bench.publish(b"poison")
+    consumer = bench.consumer()
+    assert bench.channel.dead_letter_error == ""
+
+    bench.requeue_all(consumer, times=15)
+    assert (bench.channel.dead_letter_error, bench.channel.dead_letter_count) == (reason, 0)
+    line = (
+        "CHANNEL(orders/ch): failed to move messages to topic orders.dead after 2 attempts, "
+        f"consumers get them again - {reason}"
+    )
+    errors = bench.world.log.errors
+    assert errors == [line]
+
+    bench.world.pass_time(61 * SECOND)
+    bench.requeue_all(consumer, times=2)
+    assert errors == [line, line]
+    assert [consumer.finish(message) for message in consumer.take()] == [[]]
+    assert bench.channel.dead_letter_error == ""
+
+
+def test_messages_that_move_after_a_refusal_are_no_problem(bench: Bench) -> None:
+    bench.publish(b"poison")
+    consumer = bench.consumer()
+    bench.requeue_all(consumer)
+    dead = bench.broker.get_topic("orders.dead")
+    dead.quota_bytes, space, dead.space = 0, dead.space, FullDisk()
+    bench.requeue_all(consumer)
+    assert bench.channel.dead_letter_error == "the disk is full"
+    dead.space = space
+    bench.requeue_all(consumer)
+    assert (bench.channel.dead_letter_error, bench.channel.dead_letter_count) == ("", 1)
+
+
 # ---- settings that differ from topic to topic
 
 
@@ -209,6 +256,7 @@ def test_not_understood(flag: str) -> None:
     [
         ("--max-attempts=logs=-1", "--max-attempts must not be negative"),
         ("--dead-letter-topic=a b", '--dead-letter-topic must be a valid topic name, got "a b"'),
+        ("--dead-letter-topic=t=t", "--dead-letter-topic of topic t must be another topic, got t:"),
         ("--max-disk-bytes=-1", "--max-disk-bytes must not be negative"),
         ("--min-free-disk-bytes=-1", "--min-free-disk-bytes must not be negative"),
     ],
@@ -216,6 +264,13 @@ def test_not_understood(flag: str) -> None:
 def test_refused(flag: str, says: str) -> None:
     with pytest.raises(BadOptions, match=says):
         check_options(read_options([flag]))
+
+
+@pytest.mark.parametrize("flag", ["--dead-letter-topic=orders", "--dead-letter-topic=o*=orders"])
+def test_a_topic_with_a_limit_needs_another_topic_for_its_dead_letters(flag: str) -> None:
+    with pytest.raises(BadOptions, match="topic orders must be another topic, got orders"):
+        check_options(read_options([flag, "--max-attempts=orders=3"]))
+    check_options(read_options([flag, "--max-attempts=o*=3", "--max-attempts=5"]))
 
 
 @pytest.mark.parametrize(

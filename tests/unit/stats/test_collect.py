@@ -11,6 +11,7 @@ from nsqd_py.stats.collect import Stats, collect, render_json
 NONE = dict.fromkeys(
     [
         "dead_letter_count",
+        "dropped_count",
         "lost_count",
         "finish_count",
         "oldest_ns",
@@ -36,6 +37,7 @@ def make_channel(name: str, **statistics: Any) -> Any:
         "timeout_count": 6,
         "is_paused": False,
         "clients": {},
+        "dead_letter_error": "",
     }
     return SimpleNamespace(**{"name": name} | settings | NONE | statistics)
 
@@ -43,6 +45,7 @@ def make_channel(name: str, **statistics: Any) -> Any:
 def make_topic(name: str, *channels: Any, **statistics: Any) -> Any:
     settings = {
         "expired_count": 0,
+        "dropped_count": 0,
         "dead_letters": [],
         "oldest_ns": 0,
         "depth": 1,
@@ -79,17 +82,19 @@ def rows(*topics: Any) -> list[dict[str, Any]]:
 def test_what_go_does_not_count_shows_where_there_is_any() -> None:
     died = {"id": "f" * 16, "attempts": 3, "topic": "t", "channel": "c", "timestamp": 1, "died": 2}
     distributor = SimpleNamespace(expired_count=2, unreadable_count=3)
-    channel = make_channel("c", dead_letter_count=1, distributor=distributor)
-    topic = make_topic("t", channel, make_channel("plain"), expired_count=4)
+    channel = make_channel("c", dead_letter_count=1, dropped_count=5, distributor=distributor)
+    topic = make_topic("t", channel, make_channel("plain"), expired_count=4, dropped_count=6)
     topics = rows(topic, make_topic("t.dead", dead_letters=[died]))
-    (first, plain), own = topics[0]["channels"], {"dead_letter_count", "expired_count", "unreadable_count"}
+    first, plain = topics[0]["channels"]
+    own = {"dead_letter_count", "dropped_count", "expired_count", "unreadable_count"}
     assert {key: first[key] for key in own} == {
         "dead_letter_count": 1,
+        "dropped_count": 5,
         "expired_count": 2,
         "unreadable_count": 3,
     }
     assert not own & plain.keys()
-    assert topics[0]["expired_count"] == 4
+    assert (topics[0]["expired_count"], topics[0]["dropped_count"]) == (4, 6)
     assert topics[1]["dead_letters"] == [died]
     assert "expired_count" not in topics[1]
     assert "dead_letters" not in topics[0]

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from math import inf
@@ -104,6 +105,8 @@ class InputPublisher:
         self._stop = stop
         self._began_s = monotonic()
         self.read_bytes = 0
+        self._left_bytes = 0  # read, and not sent to any nsqd
+        self._refused_bytes: Counter[str] = Counter()  # by the address of the nsqd
         self._not_taken = 0
         self._delimiter = parse_delimiter(options.delimiter)
         self._unit = "line" if self._delimiter == b"\n" else "record"
@@ -174,6 +177,7 @@ class InputPublisher:
             yield reader.finish()
         elif reader.unended_bytes:
             self._not_taken += 1
+            self._left_bytes += reader.unended_bytes
             name = self._name(reader.lines + 1, reader.source)
             self._log.warning("%s is not published, because it is incomplete", name)
 
@@ -242,6 +246,7 @@ class InputPublisher:
     def _leave(self, rest: RecordBatch) -> None:
         """Report records that --rate leaves no time for after a signal to stop."""
         self._not_taken += len(rest.records)
+        self._left_bytes += rest.size_bytes
         self._log.warning(
             "%s and those after it are not published: %d were read, and --rate leaves no time for them",
             self._name(rest.lines[0], rest.source),
@@ -258,13 +263,15 @@ class InputPublisher:
     def _finish(self) -> None:
         for destination in self._destinations:
             destination.finish()
-        count = min(destination.acknowledged for destination in self._destinations)
+        last = min(self._destinations, key=lambda destination: destination.acknowledged)
+        count = last.acknowledged
+        size_bytes = self.read_bytes - self._left_bytes - self._refused_bytes[last.address]
         took_s = monotonic() - self._began_s
         self._log.info(
             "published %s to %s: %s in %.2f s%s",
             f"{count:,} {'message' if count == 1 else 'messages'}",
             ", ".join(destination.address for destination in self._destinations),
-            size_text(self.read_bytes),
+            size_text(size_bytes),
             took_s,
             f" ({count / took_s:,.0f}/s)" if count > 1 else "",
         )
@@ -272,6 +279,7 @@ class InputPublisher:
 
     def _refused(self, address: str, refusal: RefusedRecord) -> None:
         self._not_taken += 1
+        self._refused_bytes[address] += refusal.size_bytes
         name = self._name(refusal.line, refusal.source)
         self._log.error(
             "%s (%d bytes) is not published to %s: %s", name, refusal.size_bytes, address, refusal.reason
