@@ -128,7 +128,9 @@ def get_options(request: Request[Broker]) -> Reply:
 
 def _shown(value: Any) -> Any:
     """Return a value as JSON can have it: a path may have bytes that are not UTF-8."""
-    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    return value
 
 
 def put_option(request: Request[Broker]) -> Reply:

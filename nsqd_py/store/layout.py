@@ -36,6 +36,8 @@ _FILE_EPOCH = re.compile(r"-(?P<epoch>\d+)\.log$")
 _CHECKSUM = "crc32c"
 _OF_EARLIER = "member"  # a key that earlier versions wrote
 _CHECKSUM_BEGINS = b',\n "%b": ' % _CHECKSUM.encode()
+# Of a directory with rounds.
+NO_HEAD = f"this is a store of nsqd whose {HEAD_NAME} is missing, so that it cannot be read"
 # How a head ends that has a checksum.
 _END = _CHECKSUM_BEGINS + b'"%08x"\n}\n'
 _END_BYTES = len(_END % 0)
@@ -64,10 +66,6 @@ def missing_text(name: str) -> str:
 
 
 # ---- rounds
-
-
-# Of a directory with rounds.
-NO_HEAD = f"this is a store of nsqd whose {HEAD_NAME} is missing, so that it cannot be read"
 
 
 def has_rounds(names: Iterable[str]) -> bool:
