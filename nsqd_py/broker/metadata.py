@@ -152,7 +152,7 @@ def _name(entry: dict[str, object]) -> str:
 class MetadataWriter:
     """Writes `nsqd.dat` whenever the topics or channels have changed.
 
-    error        why the last write failed; None if it did not
+    error        why the last write failed, and the one before it: what hinders one may be over; None if one of them did not
     _being_made  the names (topic, channel) of channels that are being created
     _epochs      returns the content of `nsqd.epochs`, which is written before; None if there shall be no such file
     """
@@ -166,6 +166,7 @@ class MetadataWriter:
     _deleted: list[tuple[str, str, PositionJournal]] = field(default_factory=list)  # topic, channel, journal
     _lock: Any = field(default_factory=GreenletLock)
     _is_requested: bool = False
+    _has_failed: bool = False
     _is_closing: bool = False
     _is_urgent: Event = field(default_factory=Event)
     _greenlet: Any = None
@@ -225,9 +226,11 @@ class MetadataWriter:
             except Exception as error:
                 self._deleted[:0] = deleted
                 if isinstance(error, OSError):
-                    self.error = error.with_traceback(None)
+                    self.error = error.with_traceback(None) if self._has_failed else None
+                    self._has_failed = True
                 raise
             self.error = None
+            self._has_failed = False
             self._alarm.set(None)
             self._on_written()
             for topic_name, name, journal in deleted:

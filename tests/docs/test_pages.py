@@ -30,7 +30,7 @@ NOT_RUN = {
     "docs/nsqadmin.md": 5,  # behind a proxy; lines of a configuration; documents of webhooks
     "docs/operations.md": 4,  # lines of a log and of an answer, Kubernetes, an old certificate
     "docs/security.md": 1,  # certificates, logins; another nsqd
-    "docs/spark.md": 5,  # two cells of a notebook, two archives in Parquet, a store
+    "docs/spark.md": 6,  # two cells of a notebook, two archives in Parquet, a column of them, a store
     "docs/standby.md": 4,  # several machines
     "docs/take-over.md": 3,  # systemd, twice; a damaged file
     "docs/store.md": 8,  # buckets of a cloud, its policy; a file made by hand; DuckDB, which may abort; a Spark
