@@ -114,6 +114,9 @@ class DirectObjects(Objects):
     def get(self, name: str) -> tuple[bytes, Version]:
         return self._content.get(name)
 
+    def list(self, prefix: str) -> Iterator[Listed]:
+        return iter(self._content.list(prefix))
+
 
 class SteppedObjects(Objects):
     """The objects of one process: `call` decides what happens to each call."""
