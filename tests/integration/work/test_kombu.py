@@ -202,6 +202,7 @@ def test_an_eta_is_deferred_on_the_server(nsqd, connect):
     inbox = Inbox(connect(), queue)
     due_s = time.time() + 2.5
     publish(connect(), "later", queue, headers=eta(2.5))
+    wait_until(lambda: nsqd.stats("deferred")["topics"][0]["channels"], what="the consumer's channel")
     nsqd.wait_for_depth("deferred", 0, "celery")
     (channel,) = nsqd.stats("deferred")["topics"][0]["channels"]
     assert channel["deferred_count"] == 1
