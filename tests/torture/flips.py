@@ -168,7 +168,9 @@ class World:
         if not self._has_standby:
             return
         path = self._folder / "standby"
-        self._standby = NsqdProcess(path, f"--standby-of=127.0.0.1:{self._nsqd.tcp_port}", *FLAGS).start()
+        self._standby = NsqdProcess(
+            path, f"--standby-of=127.0.0.1:{self._nsqd.tcp_port}", *FLAGS, *self._store_flags
+        ).start()
         wait_until_it_follows(self._standby)
 
     def _stop(self) -> None:
