@@ -18,7 +18,7 @@ from nsqd_py.runtime.private_files import Stamp, read_bytes, stamp_of
 from nsqd_py.runtime.threads import Job
 
 _CHECK_EVERY_NS = 1_000_000_000
-_CHECKED_AT_ONCE = 50  # topics
+_CHECKED_AT_ONCE = 500  # positions: 1.4 ms of processor, however many channels a topic has
 # nsqd writes these seldom, and never removes them.
 _KEPT = (CLOCK_FILE, MEMBER_FILE, STANDBYS_FILE, STORE_FILE)
 
@@ -70,11 +70,10 @@ class SmallFiles:
         self._rewrite_position = rewrite_position
         self._write_held = write_held
         self._keeps_epochs = keeps_epochs
-        self._to_check: Iterator[Topic] = iter(())
+        self._to_check: Iterator[tuple[Topic, Channel | None]] = iter(())
         self._with_position: set[Topic] = set()  # topics whose own position was seen
-        self._contents: dict[
-            str, tuple[Stamp, bytes]
-        ] = {}  # of the files that are kept; used by one thread at a time
+        # Of the files that are kept; used by one thread at a time.
+        self._contents: dict[str, tuple[Stamp, bytes]] = {}
         self._alarm = services.alarms.alarm(self._check)
         self._is_running = False
 
@@ -88,31 +87,40 @@ class SmallFiles:
         self._alarm.set(None)
 
     def _check(self, now_ns: int) -> None:
-        checked = [] if self._services.data_path.problem else self._next_topics()
+        checked = [] if self._services.data_path.problem else self._next_positions()
         try:
             look = self._make_look(checked)
             self._services.threadpool.begin(self._look, (look,), lambda job: self._found(look, job))
         except RuntimeError:  # the system has no more threads
             self._alarm.set(now_ns + _CHECK_EVERY_NS)
 
-    def _next_topics(self) -> list[Topic]:
+    def _next_positions(self) -> list[tuple[Topic, Channel | None]]:
+        """Return the next positions to look for; None stands for that of the topic itself."""
         checked = list(islice(self._to_check, _CHECKED_AT_ONCE))
         if len(checked) < _CHECKED_AT_ONCE:
-            self._to_check = iter(list(self._topics.values()))
+            self._to_check = self._all_positions()
         return checked
 
-    def _make_look(self, checked: list[Topic]) -> _Look:
+    def _all_positions(self) -> Iterator[tuple[Topic, Channel | None]]:
+        for topic in list(self._topics.values()):
+            yield topic, None
+            for channel in list(topic.channels.values()):
+                yield topic, channel
+
+    def _make_look(self, checked: list[tuple[Topic, Channel | None]]) -> _Look:
         directory = self._services.directory
-        lasting = [topic for topic in checked if topic.log is not None and not topic.is_closed]
-        channels = {}
-        for topic in lasting:
-            for channel in topic.channels.values():
-                if channel.journal is not None and channel.journal.size_bytes:
-                    channels[directory / journal_name(topic.name, channel.name)] = topic, channel
+        topics: dict[Path, Topic] = {}
+        channels: dict[Path, tuple[Topic, Channel]] = {}
+        for topic, channel in checked:
+            if topic.log is None or topic.is_closed:
+                continue
+            if channel is None:
+                topics[directory / journal_name(topic.name)] = topic
+            elif channel.journal is not None and channel.journal.size_bytes:
+                channels[directory / journal_name(topic.name, channel.name)] = topic, channel
         metadata = [directory / METADATA_FILE]
         if self._keeps_epochs():
             metadata.append(directory / EPOCHS_FILE)
-        topics = {directory / journal_name(topic.name): topic for topic in lasting}
         return _Look(directory, topics, channels, metadata)
 
     def _look(self, look: _Look) -> None:
