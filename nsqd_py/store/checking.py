@@ -16,11 +16,11 @@ from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Missing, Objects
 from nsqd_py.objects.opening import open_objects
-from nsqd_py.store.image import StoreImage
+from nsqd_py.store.image import StoreImage, round_sizes
 from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, missing_text, round_name
 from nsqd_py.store.log_bytes import has_bytes_of, read_object, salt_of
 from nsqd_py.store.ownership import Claims
-from nsqd_py.store.reading import HeadMoved, StateReader, round_sizes
+from nsqd_py.store.reading import HeadMoved, StateReader
 from nsqd_py.store.rounds import decode
 
 # Of a damaged head: no round has a later one.

@@ -31,10 +31,11 @@ from nsqd_py.store.layout import (
     BadObject,
     Head,
     StoredFile,
-    missing_text,
+    missing_rounds_text,
     parse_round_name,
     round_name,
     topic_of_file,
+    unreadable_round_text,
 )
 from nsqd_py.store.rounds import FilesChanged, RoundObject
 from nsqd_py.store.spill import Chunks, Spill
@@ -543,6 +544,11 @@ def _get_or_none(objects: ReadableObjects, name: str) -> bytes | None:
         return None
 
 
+def round_sizes(objects: ReadableObjects) -> dict[int, int]:
+    """Return the sizes of the rounds in the list of objects, by number. Raises StoreError and StoreRefused."""
+    return {parse_round_name(listed.name) or 0: listed.size_bytes for listed in objects.list(ROUNDS)}
+
+
 class StoreReader:
     """Reads a store that another process may write to. Blocks; raises BadObject and the errors of `Objects`.
 
@@ -598,8 +604,8 @@ class StoreReader:
                 self.refresh()
                 return
             if later == number:
-                raise StoreError(f"{round_name(number)} is in the list of rounds, but cannot be read")
-            error = BadObject(missing_text(round_name(number)))
+                raise StoreError(unreadable_round_text(number))
+            error = BadObject(missing_rounds_text(number, later), round_name(number))
             if self._on_damage is None:
                 raise error
             self._on_damage(error)
@@ -609,8 +615,9 @@ class StoreReader:
     def _listed_behind(self) -> int | None:
         """Return the first round in the list that is not read; None if there is none."""
         number = self.image.next_number
-        listed = (parse_round_name(each.name) or 0 for each in self._objects.list(ROUNDS))
-        return min((each for each in listed if number <= each <= number + FAR), default=None)
+        return min(
+            (each for each in round_sizes(self._objects) if number <= each <= number + FAR), default=None
+        )
 
 
 def take_round(image: StoreImage, number: int, data: bytes, on_damage: OnDamage | None) -> None:

@@ -65,6 +65,19 @@ def missing_text(name: str) -> str:
     return f"{name} is missing: it was deleted or lost"
 
 
+def missing_rounds_text(number: int, later: int) -> str:
+    """Return the sentence about the rounds from `number` up to the one before `later`, which is there."""
+    name = round_name(number)
+    if later - number == 1:
+        return missing_text(name)
+    return f"{name} to {round_name(later - 1)} are missing: they were deleted or lost"
+
+
+def unreadable_round_text(number: int) -> str:
+    """Return the sentence about a round that a list shows, and that is not there."""
+    return f"{round_name(number)} is in the list of rounds, but cannot be read"
+
+
 # ---- rounds
 
 

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from nsqd_py.broker.state_files import STORE_FILE, read_checked, write_checked
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Changed, Exists, Missing, Objects, StoreError, StoreRefused, Version
-from nsqd_py.store.image import OnDamage, StoreImage, read_head
+from nsqd_py.store.image import OnDamage, StoreImage, read_head, round_sizes
 from nsqd_py.store.layout import (
     FILES,
     HEAD_NAME,
@@ -44,7 +44,7 @@ from nsqd_py.store.layout import (
     probe_name,
     round_name,
 )
-from nsqd_py.store.reading import StateReader, is_base, round_sizes
+from nsqd_py.store.reading import StateReader, is_base
 from nsqd_py.store.rounds import BASE, MARK, TAKEOVER, TAKEOVER_BYTES, RoundObject, decode
 
 # In the data path: the claims that this nsqd has made.

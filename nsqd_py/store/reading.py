@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from nsqd_py.errors import NsqdError
 from nsqd_py.objects.calls import Missing, Objects, StoreError
-from nsqd_py.store.image import FAR, OnDamage, StoreImage, head_of, read_rounds, take_round
+from nsqd_py.store.image import FAR, OnDamage, StoreImage, head_of, read_rounds, round_sizes, take_round
 from nsqd_py.store.layout import (
     HEAD_NAME,
     ROUNDS,
     BadObject,
     Head,
-    missing_text,
-    parse_round_name,
+    missing_rounds_text,
     round_name,
+    unreadable_round_text,
 )
 from nsqd_py.store.rounds import HEADER_BYTES, begins_base, decode
 from nsqd_py.store.spill import Spill
@@ -124,14 +124,10 @@ class StateReader:
         self._check_head()  # else a later owner has deleted them
         number = self.image.next_number
         if later == number:
-            raise StoreError(f"{round_name(number)} is in the list of rounds, but cannot be read")
+            raise StoreError(unreadable_round_text(number))
         if later - number > FAR and self._is_foreign(later):
             return
-        name = round_name(number)
-        text = missing_text(name)
-        if later - number > 1:
-            text = f"{name} to {round_name(later - 1)} are missing: they were deleted or lost"
-        self.report(name, text)
+        self.report(round_name(number), missing_rounds_text(number, later))
         self.image.skip(later)
 
     def _is_foreign(self, number: int) -> bool:
@@ -156,11 +152,6 @@ class StateReader:
 def not_complete_text(head: Head) -> str:
     """Return what to say of a store in which no base was ever complete."""
     return f"has no complete state yet: its nsqd {head.node} was still copying"
-
-
-def round_sizes(objects: Objects) -> dict[int, int]:
-    """Return the sizes of the rounds in the list of objects, by number. Raises StoreError and StoreRefused."""
-    return {parse_round_name(listed.name) or 0: listed.size_bytes for listed in objects.list(ROUNDS)}
 
 
 def is_base(objects: Objects, number: int) -> bool:
