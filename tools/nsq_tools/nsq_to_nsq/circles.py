@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 
-from gevent.socket import getaddrinfo
+from nsqd_py.net.addresses import split_address
+from nsqd_py.net.http.client import resolve_by_hub
 
 Endpoint = tuple[str, int]
 
@@ -31,9 +31,11 @@ class Circles:
 
 def _endpoints_of(address: str) -> set[Endpoint]:
     """Return the IP addresses and the port; nothing if the name does not resolve."""
-    host, _, port = address.rpartition(":")
-    try:
-        found = getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except (OSError, ValueError):
+    parts = split_address(address)
+    if parts is None:
         return set()
-    return {(str(target[0]), int(target[1])) for *_, target in found}
+    try:
+        found = resolve_by_hub(*parts)
+    except OSError:
+        return set()
+    return {(str(target[0]), int(target[1])) for _, target in found}
