@@ -23,7 +23,7 @@ from tests.support.bucket_faults import FaultProxy, refused
 from tests.support.buckets import Bucket, MotoServer, moto
 from tests.support.faulty_nsqd import FaultyNsqd
 from tests.support.harm import flip
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, StoreNsqd, wait_until
 from tests.support.standby_processes import consume_all
 from tests.support.tool_process import run_tool
 from tests.support.wire import pub
@@ -37,14 +37,8 @@ ACKS = "--store-acks=1"
 Machine = Callable[..., NsqdProcess]
 
 
-class StoreNsqd(NsqdProcess):
-    """obstore has threads, so that it must not be forked."""
-
-    is_executed = True
-
-
 class FaultyStoreNsqd(FaultyNsqd):
-    """The same, on a disk that fails."""
+    """An nsqd with a store, on a disk that fails."""
 
     is_executed = True
 

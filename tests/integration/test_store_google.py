@@ -11,16 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.gcs import CloudStorage, cloud_storage, environment_of
-from tests.support.nsqd_process import NsqdProcess
+from tests.support.nsqd_process import StoreNsqd
 from tests.support.standby_processes import consume_all
 
 pytestmark = pytest.mark.ours
-
-
-class StoreNsqd(NsqdProcess):
-    """obstore has threads, so that it must not be forked."""
-
-    is_executed = True
 
 
 @pytest.fixture

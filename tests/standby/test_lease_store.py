@@ -16,7 +16,7 @@ import pytest
 from tests.support.bucket_faults import FaultProxy, slow
 from tests.support.buckets import Bucket
 from tests.support.network import port_pairs
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, StoreNsqd, wait_until
 from tests.support.standby_processes import (
     DEADLINE_S,
     consume_all,
@@ -35,12 +35,6 @@ TTL_S = 3
 ANSWER_S = 0.25
 
 MakePair = Callable[..., list[NsqdProcess]]
-
-
-class StoreNsqd(NsqdProcess):
-    """obstore has threads, so that it must not be forked."""
-
-    is_executed = True
 
 
 @pytest.fixture

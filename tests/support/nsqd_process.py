@@ -406,3 +406,9 @@ class NsqdProcess(ServerProcess):
         with self.connect() as client:
             for start in range(0, len(bodies), batch):
                 client.mpub(topic, bodies[start : start + batch])
+
+
+class StoreNsqd(NsqdProcess):
+    """An nsqd with a store. obstore has threads, so it is never forked."""
+
+    is_executed = True

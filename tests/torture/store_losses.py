@@ -43,7 +43,7 @@ from nsqd_py.store.layout import ASIDE, HEAD_NAME, ROUNDS, Head, parse_round_nam
 from tests.support.bucket_faults import FaultProxy
 from tests.support.buckets import Bucket, moto
 from tests.support.hostile_machine import SlowDisk, computing, environment
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess, StoreNsqd, wait_until
 from tests.support.wire import mpub, pub
 
 INTERVAL_S = 0.3
@@ -81,12 +81,6 @@ sys.exit(main())
 # So many objects take time: publishers pause, so that the store keeps up without acknowledgements.
 SMALL_PAUSE_S = 0.05
 SMALL_FLAGS = ("--max-bytes-per-file=30000", "--store-retention-bytes=100000")
-
-
-class StoreNsqd(NsqdProcess):
-    """An nsqd with a store. obstore has threads, so it is never forked."""
-
-    is_executed = True
 
 
 @dataclass
