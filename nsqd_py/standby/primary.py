@@ -249,6 +249,7 @@ class Standbys(Replication):
         self._gate.answer(self._writes)  # they are stored here; the connections end now
         for stream in self._streams.values():
             stream.stop()
+        self._memory.settle()
 
     # ---- changes
 

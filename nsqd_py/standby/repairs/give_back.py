@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+from gevent.pool import Group
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.state_files import STANDBYS_FILE, read_checked, write_checked
@@ -75,10 +76,15 @@ class StandbyMemory:
     _threadpool: Any
     _log: Log
     _lock: GreenletLock = field(default_factory=GreenletLock)
+    _notes: Group = field(default_factory=Group)
 
     def note(self, addresses: list[str]) -> None:
         """Remember a standby durably, as the newest, soon. A failure is logged."""
-        gevent.spawn(self._note, addresses)
+        self._notes.spawn(self._note, addresses)
+
+    def settle(self) -> None:
+        """Return when all are written: a start that follows at once asks them. Blocks this greenlet."""
+        self._notes.join()
 
     def _note(self, addresses: list[str]) -> None:
         with self._lock:  # one thread at a time writes the file
