@@ -88,6 +88,8 @@ class Follower:
         else:
             self._is_copied = before.is_complete and self.primary in ("", before.primary)
             self._needs_store = before.needs_store
+        # Of the primary that it followed last, perhaps at another address: it can give that back until another one is copied.
+        self._has_former_copy = before is not None and before.is_complete
         self.only_stored: dict[str, TopicListing] = {}
         self.is_fenced = before is not None and before.is_fenced
         since_utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -125,7 +127,7 @@ class Follower:
 
     def node_state(self) -> NodeState:
         """Return what the other nsqds of the group get, which fetch from this one."""
-        return NodeState(self._copy.epoch, self._is_copied)
+        return NodeState(self._copy.epoch, self._is_copied or self._has_former_copy)
 
     def epochs_of(self, topic: str) -> Epochs:
         """Return the epochs of a topic's log here."""
@@ -291,6 +293,7 @@ class Follower:
 
     def _list(self, handle: Callable[[], None]) -> None:
         """Compare the files with those of the primary; log it if only this copy has some messages."""
+        self._has_former_copy = False
         if self._copy.was_primary and self._is_copied:  # until now, its own messages could have been served
             self._is_copied = False
             self._write_state()

@@ -200,6 +200,20 @@ def test_what_is_lost_comes_back_when_the_standby_is_back(pair):
     both.check_the_promoted(numbered(0, ALL + BATCH))
 
 
+def test_what_is_lost_comes_back_when_both_have_other_addresses(pair, start):
+    """As with containers that get new addresses: neither is found where it was."""
+    both = pair("--accept-standbys")
+    both.standby.stop()
+    both.primary.kill()
+    cut(-1)(both.primary)
+    both.primary = start("a", *FLAGS, "--accept-standbys", ports=port_pairs(1)[0])
+    both.standby = both.follow("b")
+    wait_until_it_follows(both.standby)
+    assert CAME_BACK in both.primary.log_text()
+    both.check_the_primary()
+    both.check_the_promoted(EVERYTHING)
+
+
 def test_the_end_of_a_log_comes_back_if_nothing_was_written_since(pair):
     both = pair("--accept-standbys")
     both.standby.stop()
