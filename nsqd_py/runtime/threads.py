@@ -76,10 +76,13 @@ def in_thread_while(
     found: list[T] = []
     # Not the job: it has `on_done`, and they would be a reference cycle.
     errors: list[Exception | None] = []
+    is_left = False
 
     def on_done(job: Job) -> None:
         try:
-            errors.append(job.end())
+            error = job.end()
+            if not is_left:  # nobody would take it out, and its traceback holds the job, too
+                errors.append(error)
         finally:
             ended.set()
             on_ended()
@@ -90,8 +93,12 @@ def in_thread_while(
     except BaseException:
         on_ended()
         raise
-    while not ended.wait(_CHECK_S):
-        check()
+    try:
+        while not ended.wait(_CHECK_S):
+            check()
+    except BaseException:
+        is_left = True
+        raise
     _raise_if(errors.pop())
     return found[0]
 
@@ -335,6 +342,7 @@ class DiskThreads:
         while (job := thread.mailbox.get()) is not None:
             job.run()
             self._ended.put((job, thread))
+            del job  # an idle thread would keep what the last job has read
             self._watcher.send()
 
     def _on_ended(self) -> None:
