@@ -14,7 +14,6 @@ from functools import wraps
 from typing import NamedTuple
 
 from tests.standby.hosts import DEADLINE_S, Hosts
-from tests.standby.lease_worlds import EtcdWorld
 from tests.support.disk_calls import SYNCS, WRITES
 from tests.support.network import Host
 from tests.support.nsqd_process import wait_until
@@ -143,9 +142,7 @@ def key_overwritten(scene: Scene) -> None:
 
 def lease_revoked(scene: Scene) -> float | None:
     """Somebody revokes the lease; the primary may die too."""
-    world = scene.hosts.world
-    assert isinstance(world, EtcdWorld)
-    world.revoke_lease()
+    scene.hosts.world.revoke_lease()
     return kill(scene) if scene.chance.random() < 0.3 else None
 
 

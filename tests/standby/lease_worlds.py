@@ -54,6 +54,9 @@ class LeaseWorld(Protocol):
     def overwrite_key(self, chance: random.Random) -> None:
         """Overwrite what holds the lease with something else."""
 
+    def revoke_lease(self) -> None:
+        """End the lease before its time, if `lease-revoked` is not foreign."""
+
     def end(self) -> None: ...
 
 
@@ -135,6 +138,9 @@ class BucketWorld:
         """No nsqd replaces it."""
         self.bucket.put(_OBJECT, _SOMEBODY.encode())
 
+    def revoke_lease(self) -> None:
+        raise NotImplementedError("a lease in a bucket cannot be revoked")
+
     def end(self) -> None:
         self._environment.stop()
         self.server.process.send_signal(signal.SIGCONT)
@@ -165,6 +171,7 @@ class StoreWorld:
         self.repair = lease.repair
         self.delete_key = lease.delete_key
         self.overwrite_key = lease.overwrite_key
+        self.revoke_lease = lease.revoke_lease
 
     def two_writers(self) -> list[str]:
         """Return the rounds of the store which show that an epoch had two writers, or went on after a later one."""
