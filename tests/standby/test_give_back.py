@@ -28,6 +28,7 @@ from tests.support.network import free_ports, port_pairs
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import (
     DEADLINE_S,
+    NOWHERE,
     consume_all,
     figures_of,
     lease_holders,
@@ -201,11 +202,12 @@ def test_what_is_lost_comes_back_when_the_standby_is_back(pair):
 
 
 def test_what_is_lost_comes_back_when_both_have_other_addresses(pair, start):
-    """As with containers that get new addresses: neither is found where it was."""
+    """As with containers that get new addresses: neither is found where it was, and the standby seeks in a wrong place first."""
     both = pair("--accept-standbys")
     both.standby.stop()
     both.primary.kill()
     cut(-1)(both.primary)
+    NsqdProcess(both.standby.data_path, *FLAGS, f"--standby-of={NOWHERE}").start().kill()
     both.primary = start("a", *FLAGS, "--accept-standbys", ports=port_pairs(1)[0])
     both.standby = both.follow("b")
     wait_until_it_follows(both.standby)
