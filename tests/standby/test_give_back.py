@@ -307,6 +307,46 @@ def test_two_standbys_one_of_them_behind(pair):
     both.check_the_promoted(numbered(0, 2 * ALL))
 
 
+def test_a_standby_that_comes_at_the_address_of_one_that_is_behind(pair, start):
+    """What the first one had was tried. The other one, which is there now, has more."""
+    both = pair("--standby-acks=1")
+    behind = both.follow("c")
+    behind.kill()
+    both.primary.publish("t", numbered(ALL, ALL + 2 * BATCH))
+    wait_until_it_has_all(both.primary)
+    both.standby.stop()
+    both.primary.kill()
+    cut(-1, 64)(both.primary)
+    both.primary.start()
+    ports = port_pairs(1)[0]
+    following = (*FLAGS, f"--standby-of=127.0.0.1:{both.primary.tcp_port}")
+    behind = start("c", *following, ports=ports)
+    wait_until_it_follows(behind)
+    assert both.primary.channel_stats("t", "c")["depth"] == ALL
+    behind.stop()
+    both.standby = start("b", *following, ports=ports)
+    wait_until_it_follows(both.standby)
+    both.check_the_primary(ALL + 2 * BATCH)
+
+
+def test_another_nsqd_at_the_address_of_a_standby_is_no_answer(pair, start):
+    """The standby itself comes later, from elsewhere."""
+    both = pair("--accept-standbys")
+    both.standby.stop()
+    both.primary.kill()
+    cut(-1)(both.primary)
+    other = start("other", "--accept-standbys", ports=(both.standby.tcp_port, both.standby.http_port))
+    other.create("t", "c")
+    other.publish("t", EVERYTHING[:BATCH])
+    both.primary.start()
+    assert "has no log of this nsqd" in both.primary.log_text()
+    both.primary.stop()
+    both.primary.start()
+    both.standby = both.follow("b")
+    both.check_the_primary()
+    both.check_the_promoted(EVERYTHING)
+
+
 def test_it_is_killed_while_it_gets_it_back(pair):
     both = pair("--standby-acks=1")
     both.primary.kill()
