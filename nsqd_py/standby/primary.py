@@ -21,6 +21,7 @@ from nsqd_py.net.addresses import host_of, join_address, split_address
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.publish_buffer import Tickets
+from nsqd_py.queue.storage import WriteRefused
 from nsqd_py.standby.acks import InSyncSet, Members
 from nsqd_py.standby.copies.data_path import StandbyState, write_state
 from nsqd_py.standby.group import Handshakes
@@ -94,6 +95,9 @@ class Standbys(Replication):
         self._alarm = broker.alarms.alarm(self._tick)
         if self._gate.needed:
             broker.sync.add_holder(self._written)
+        if self._gate.needed and not self._goes_on_alone:
+            broker.space.check_topic = self._check_end
+            self._log_cut_ends()
 
     @property
     def _standbys(self) -> list[StandbyStream]:
@@ -253,6 +257,31 @@ class Standbys(Replication):
 
     # ---- changes
 
+    def _check_end(self, topic: Topic) -> None:
+        """Raise WriteRefused if a standby that does not follow yet may have the end of this log.
+
+        No publish could get its OK before that, and one that is written would take the numbers of the messages at that end.
+        """
+        if len(self._standbys) < self._gate.needed and self._broker.losses.may_be_cut(
+            topic.name, topic.next_seq
+        ):
+            raise WriteRefused(errno.ETIMEDOUT, self._cut_text(topic.name))
+
+    def _cut_ends(self) -> list[str]:
+        return sorted(self._broker.losses.cut_ends(self._broker.topics))
+
+    def _log_cut_ends(self) -> None:
+        cut = self._cut_ends()
+        if cut:
+            self._log.warning(
+                "STANDBY: %s: publishes to %d such topics are refused until then",
+                self._cut_text(cut[0]),
+                len(cut),
+            )
+
+    def _cut_text(self, topic: str) -> str:
+        return f"a power cut may have taken the end of topic {topic}, and a standby that has it does not follow yet"
+
     def _written(self, _topic: Topic, publishers: Tickets) -> None:
         """A log was written: count that, and hold the publishers if they must wait for standbys."""
         self._writes += 1
@@ -368,7 +397,10 @@ class Standbys(Replication):
     def notice(self) -> str | None:
         if self.is_alone:
             return "answering publishers without a standby"
-        return None
+        if self._goes_on_alone or len(self._standbys) >= self._gate.needed:
+            return None
+        cut = self._cut_ends()
+        return self._cut_text(cut[0]) if cut else None
 
     def statistics(self) -> dict[str, Any]:
         """Return the epoch in which this nsqd serves, and a list of its standbys with their lag."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.broker.state_files import STANDBYS_FILE, read_epochs, write_checked
+from nsqd_py.broker.state_files import CLOCK_FILE, STANDBYS_FILE, read_epochs, write_checked
 from nsqd_py.standby.repairs.fetch_server import FetchServer, NodeState
 from tests.standby.conftest import Start
 from tests.support.certificates import make_certificates
@@ -224,6 +224,27 @@ def test_the_end_of_a_log_comes_back_if_nothing_was_written_since(pair):
     wait_until_it_follows(both.standby)
     both.check_the_primary()
     both.check_the_promoted(EVERYTHING)
+
+
+def test_after_a_power_cut_no_publish_takes_the_numbers_of_what_a_standby_has(pair):
+    """It would not get its OK anyway: with acks, a standby must be there, and the one that comes has the end of the log."""
+    both = pair("--standby-acks=1")
+    both.standby.stop()
+    both.primary.kill()
+    cut(-1)(both.primary)
+    (both.primary.data_path / CLOCK_FILE).unlink()  # of another boot
+    for _ in range(2):
+        both.primary.start()
+        refused = both.primary.http("POST", "/pub?topic=t", b"x")
+        assert refused.status == 503
+        assert "a power cut may have taken the end of topic t" in both.primary.http("GET", "/ping").text
+        both.primary.stop()
+    both.primary.start()
+    both.standby.start()
+    wait_until_it_follows(both.standby)
+    both.primary.publish("t", numbered(ALL, ALL + BATCH))
+    both.check_the_primary(ALL + BATCH)
+    both.check_the_promoted(numbered(0, ALL + BATCH))
 
 
 def test_the_end_of_a_log_is_asked_for_until_a_standby_has_answered(pair):
