@@ -506,6 +506,32 @@ def test_the_holder_of_a_lease_gets_it_back(tmp_path, processes):
         assert sorted(consume_all(wait_for_a_primary(processes), "t", "c")) == EVERYTHING
 
 
+def test_the_member_without_a_power_cut_takes_the_lease(tmp_path, processes):
+    """Both are in the in-sync set, and neither can ask the other one, whose address is new."""
+    with FakeEtcd() as etcd:
+        flags = (*FLAGS, f"--lease=etcd://{etcd.address}/orders", "--lease-ttl=2s", "--standby-acks=1")
+        processes += lease_holders(tmp_path, "ab", *flags)
+        first, second = processes
+        NsqdProcess(first.data_path).start().stop()
+        for nsqd in processes:
+            nsqd.start()
+        wait_until_it_follows(second)
+        first.create("t", "c")
+        first.publish("t", EVERYTHING)
+        wait_until_it_has_all(first)
+        wait_until(lambda: len(etcd.note("orders")["members"]) == 2, DEADLINE_S, "the standby to be in sync")
+        for nsqd in (second, first):
+            nsqd.kill()
+        cut(-1)(first)
+        (first.data_path / CLOCK_FILE).unlink()  # of another boot
+        moved = lease_holders(tmp_path, "ab", *flags)
+        processes += moved
+        etcd.end_lease()
+        moved[0].start()
+        moved[1].launch()
+        assert sorted(consume_all(wait_for_a_primary(moved), "t", "c")) == EVERYTHING
+
+
 def test_the_standbys_are_remembered(pair):
     both = pair("--accept-standbys")
     _, _, content = (both.primary.data_path / STANDBYS_FILE).read_bytes().partition(b"\n")
