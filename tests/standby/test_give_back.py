@@ -509,7 +509,7 @@ def test_the_holder_of_a_lease_gets_it_back(tmp_path, processes):
 def test_the_member_without_a_power_cut_takes_the_lease(tmp_path, processes):
     """Both are in the in-sync set, and neither can ask the other one, whose address is new."""
     with FakeEtcd() as etcd:
-        flags = (*FLAGS, f"--lease=etcd://{etcd.address}/orders", "--lease-ttl=2s", "--standby-acks=1")
+        flags = (*FLAGS, f"--lease=etcd://{etcd.address}/orders", "--lease-ttl=4s", "--standby-acks=1")
         processes += lease_holders(tmp_path, "ab", *flags)
         first, second = processes
         NsqdProcess(first.data_path).start().stop()
@@ -527,7 +527,8 @@ def test_the_member_without_a_power_cut_takes_the_lease(tmp_path, processes):
         moved = lease_holders(tmp_path, "ab", *flags)
         processes += moved
         etcd.end_lease()
-        moved[0].start()
+        moved[0].launch()
+        wait_until(lambda: "LEASE: waiting for" in moved[0].log_text(), DEADLINE_S, "it to compete")
         moved[1].launch()
         assert sorted(consume_all(wait_for_a_primary(moved), "t", "c")) == EVERYTHING
 
