@@ -37,8 +37,9 @@ class FreeDisk(Protocol):
 class DiskSpace:
     """Grants disk space to the topics of one nsqd.
 
-    _make_room  drops unneeded segments of a topic's log
-    _refusal    why all writes are refused now; None if they are not
+    check_topic  raises WriteRefused if a topic must not be written to yet
+    _make_room   drops unneeded segments of a topic's log
+    _refusal     why all writes are refused now; None if they are not
     """
 
     _disk: FreeDisk
@@ -49,6 +50,7 @@ class DiskSpace:
     _alarms: Alarms
     _clock: Clock
     _report: LineWriter
+    check_topic: Callable[[AnyTopic], None] = lambda _: None
     _granted: set[AnyTopic] = field(default_factory=set)
     _full: dict[AnyTopic, int] = field(default_factory=dict)
     _polled_ns: int = -POLL_EVERY_NS
@@ -68,6 +70,7 @@ class DiskSpace:
         """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises WriteRefused."""
         if self._refusal is not None:
             raise self._refusal
+        self.check_topic(topic)
         self._poll_if_due(self._clock())
         left = self._left_of(topic)
         # For a full topic the alarm does it four times a second.

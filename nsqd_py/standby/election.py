@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, Protocol
 
 import gevent
 
-from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
+from nsqd_py.broker.clock_file import read_clock_file, read_clocks
+from nsqd_py.broker.state_files import METADATA_FILE, STOP_FILE, read_epochs
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
 from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, LeaseUrl, parse_lease_url
@@ -39,8 +40,9 @@ _POLL_INTERVAL_S = 0.1
 _OPENS_AFTER_S = 1.0
 # A request to the store must fail early enough to be repeated before the lease ends.
 _REQUEST_PART_OF_TTL = 0.25
-# An nsqd without messages lets one with messages take the lease first, where both start at the same time.
-_EMPTY_WAITS_TTLS = 2
+# Where several start at the same time, one without messages lets another one take the lease first; so does one that a power
+# cut may have taken messages from.
+_WAITS_TTLS = 2
 # The role of the holder; that of a standby is the address of its primary; None is that of an nsqd without either.
 _PRIMARY = ""
 
@@ -120,9 +122,9 @@ class Election:
         self._role: str | None = None
         self._yielded_role = False
         ttl_s = self._options.lease_ttl_ns / _SECOND_NS
-        is_new = not (self._directory / METADATA_FILE).exists()
-        waits_s = _EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0
-        self._competes_after_s = time.monotonic() + waits_s
+        self._is_new = not (self._directory / METADATA_FILE).exists()
+        self._may_be_cut = _may_be_cut(self._directory)
+        self._waits_until_s = time.monotonic() + _WAITS_TTLS * ttl_s
         self._keeper = LeaseKeeper(
             self._store, self.member.address, ttl_s, self._log, self._may_take, self._decide
         )
@@ -209,12 +211,19 @@ class Election:
             return False
         if state is not None and state.needs_store and state.lacks_store(self._options.store):
             return False
-        if not self._note.epoch and time.monotonic() < self._competes_after_s:
-            return False
         if not self._is_in_sync():
+            return False
+        if self._lets_others_first() and time.monotonic() < self._waits_until_s:
             return False
         epoch = saved.node if saved is not None else 0
         return epoch >= self._note.epoch
+
+    def _lets_others_first(self) -> bool:
+        """True if another nsqd may have messages that this one lacks, although the note names both."""
+        if not self._note.epoch:
+            return self._is_new
+        others = (self._note.members or {}).keys() - {self.member.id}
+        return self._may_be_cut and bool(others)
 
     def _is_in_sync(self) -> bool:
         """True if this nsqd has all that was acknowledged, or if the note does not say who has it."""
@@ -309,6 +318,16 @@ class Election:
             self._yield_role()
 
         return LeaseWatch(self._keeper, loop, self._log, end)
+
+
+def _may_be_cut(directory: Path) -> bool:
+    """True if a power cut may have taken the ends of logs: there was no clean stop, and the machine was rebooted since."""
+    try:
+        before = read_clock_file(directory)
+    except OSError:
+        return True
+    is_same_boot = before is not None and before.is_same_boot(read_clocks(0))
+    return not is_same_boot and not (directory / STOP_FILE).exists()
 
 
 def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, Election], RoleServer]) -> int:

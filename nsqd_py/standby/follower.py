@@ -16,7 +16,7 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.broker.state_files import MEMBER_FILE
+from nsqd_py.broker.state_files import MEMBER_FILE, METADATA_FILE
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import NsqdError
 from nsqd_py.feed.codec import FileMessage
@@ -85,11 +85,14 @@ class Follower:
         self._needs_store = ""
         if before is None:
             self._is_copied = not self.primary  # an old primary has its own messages
+            self._has_former_copy = (directory / METADATA_FILE).exists()
         else:
-            self._is_copied = before.is_complete and self.primary in ("", before.primary)
+            self._is_copied = before.is_copy_of(self.primary)
+            # Of the primary that it followed last, perhaps at another address: it can give that back, and be promoted with it.
+            self._has_former_copy = before.is_complete
             self._needs_store = before.needs_store
-        # Of the primary that it followed last, perhaps at another address: it can give that back until another one is copied.
-        self._has_former_copy = before is not None and before.is_complete
+        # It stays what it is until another primary changes the files.
+        self._is_state_written = before is not None and before.is_complete
         self.only_stored: dict[str, TopicListing] = {}
         self.is_fenced = before is not None and before.is_fenced
         since_utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -108,7 +111,8 @@ class Follower:
     def start(self) -> None:
         """Begin to follow, if there is a primary. Raises OSError."""
         if self.primary:
-            self._write_state()
+            if not self._is_state_written:
+                self._write_state()
             self._greenlet = gevent.spawn(self._run)
             self.upkeep.start()
 
@@ -180,8 +184,9 @@ class Follower:
         return f"{self.primary} has unfinished messages only in its store ({lacking}): give this standby --store={store} too"
 
     def _state(self) -> StandbyState:
+        is_complete = self._is_copied or self._has_former_copy
         return StandbyState(
-            self.primary, self._is_copied, self._copy.was_primary, self.is_fenced, self._needs_store
+            self.primary, is_complete, self._copy.was_primary, self.is_fenced, self._needs_store
         )
 
     def _write_state(self) -> None:
@@ -293,10 +298,7 @@ class Follower:
 
     def _list(self, handle: Callable[[], None]) -> None:
         """Compare the files with those of the primary; log it if only this copy has some messages."""
-        self._has_former_copy = False
-        if self._copy.was_primary and self._is_copied:  # until now, its own messages could have been served
-            self._is_copied = False
-            self._write_state()
+        self._end_former_copy()
         departures = self._copy.departures
         alone_before = departures.alone_count
         retained_before = departures.retained_before
@@ -314,6 +316,15 @@ class Follower:
                 self.primary,
                 ALONE_PREFIX,
             )
+
+    def _end_former_copy(self) -> None:
+        """Note durably that the files are no copy of an earlier primary any more, nor this nsqd's own: they change now."""
+        had_former_copy = self._has_former_copy
+        self._has_former_copy = False
+        if self._copy.was_primary:
+            self._is_copied = False
+        if had_former_copy and not self._is_copied:
+            self._write_state()
 
     def _end_round(self, message: Round) -> None:
         if message.number <= self._to_acknowledge:

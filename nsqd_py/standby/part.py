@@ -21,7 +21,7 @@ from nsqd_py.standby.follower import Follower
 from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.repairs.fetch_server import FetchServer
-from nsqd_py.standby.repairs.give_back import GiveBack, remembered_standbys
+from nsqd_py.standby.repairs.give_back import GiveBack, OfferedBack, remembered_standbys
 from nsqd_py.standby.repairs.rebuilding import Returned
 from nsqd_py.standby.role import StandbyRole, check_role, fence, goes_on_as_primary, promote
 
@@ -44,12 +44,12 @@ class Asked:
 
     is_due  True if a standby has come that has what is lost here
     before  True if the standbys were asked at a start
-    tried   addresses of the standbys for which this nsqd was loaded again
+    tried   files for which this nsqd was loaded again, with the addresses of the standbys that had them
     """
 
     is_due: bool = False
     before: bool = False
-    tried: set[str] = field(default_factory=set)
+    tried: set[OfferedBack] = field(default_factory=set)
 
 
 def _held_election(host: Host) -> Election | None:
@@ -168,20 +168,16 @@ class StandbyPart(Part):
         returned = give_back.run(standbys)
         if len(give_back.answered) == len(standbys):
             self._broker.losses.standbys_answered()
-        asked.tried.update(address for addresses in give_back.answered for address in addresses)
         if returned.files:
             self._returned = returned
             self._load_again()
             raise StartsOver
 
-    def _may_load_again(self, standby: list[str]) -> bool:
-        """Load this nsqd again, in its present role, to get back what a standby has. Return False if it was tried.
-
-        standby  its addresses
-        """
-        if not self._asked.tried.isdisjoint(standby):
+    def _may_load_again(self, offered: set[OfferedBack]) -> bool:
+        """Load this nsqd again, in its present role, to get back what a standby has. Return False if all of it was tried."""
+        if offered <= self._asked.tried:
             return False
-        self._asked.tried.update(standby)
+        self._asked.tried |= offered
         self._asked.is_due = True
         self._load_again()
         return True

@@ -21,12 +21,13 @@ from nsqd_py.net.addresses import host_of, join_address, split_address
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.publish_buffer import Tickets
+from nsqd_py.queue.storage import WriteRefused
 from nsqd_py.standby.acks import InSyncSet, Members
 from nsqd_py.standby.copies.data_path import StandbyState, write_state
 from nsqd_py.standby.group import Handshakes
 from nsqd_py.standby.messages import Offer
 from nsqd_py.standby.repairs.fetch_server import FetchServer, NodeState
-from nsqd_py.standby.repairs.give_back import StandbyMemory, has_what_is_lost
+from nsqd_py.standby.repairs.give_back import OfferedBack, StandbyMemory, lost_files
 from nsqd_py.standby.repairs.repair import StandbyCopy
 from nsqd_py.standby.role import check_fence
 from nsqd_py.standby.stream import StandbyStream
@@ -53,7 +54,7 @@ class Standbys(Replication):
     _on_fenced  called with the address of the new primary if this nsqd must not serve any longer; None if a lease
                 decides about that
     election    has made this nsqd the primary
-    _may_load_again  called with the addresses of a standby that has what is lost here; returns True if this nsqd is loaded
+    _may_load_again  called with the files of a standby that have what is lost here; returns True if this nsqd is loaded
                 again, to get that back
     is_alone    True while publishers are answered although too few standbys have their messages; it ends when enough
                 standbys have what was written a second ago
@@ -64,7 +65,7 @@ class Standbys(Replication):
     _threadpool: Any
     _on_fenced: Callable[[str], None] | None = None
     election: Election | None = None
-    _may_load_again: Callable[[list[str]], bool] = lambda _: False
+    _may_load_again: Callable[[set[OfferedBack]], bool] = lambda _: False
     is_alone: bool = False
 
     def __post_init__(self) -> None:
@@ -87,13 +88,16 @@ class Standbys(Replication):
                 election.member.id, options.standby_acks, goes_on_alone=self._goes_on_alone
             )
         self._addresses: dict[str, str] = {}  # of members, by id
-        self._copies: dict[str, None] = {}  # addresses of the last standbys, the newest last
+        self._copies: list[list[str]] = []  # addresses of the last standbys, the newest last
         self._patience_ns = options.standby_timeout_ns // 2
         self._set_writer: Any = None
         self._next_tick_ns = 0
         self._alarm = broker.alarms.alarm(self._tick)
         if self._gate.needed:
             broker.sync.add_holder(self._written)
+        if self._gate.needed and not self._goes_on_alone:
+            broker.space.check_topic = self._check_end
+            self._log_cut_ends()
 
     @property
     def _standbys(self) -> list[StandbyStream]:
@@ -146,17 +150,16 @@ class Standbys(Replication):
             self._gate.needed > 0,
         )
         self._streams[client] = stream
-        if offer.address and not offer.is_backup:
-            self._remember_copy(offer.address)
+        if not offer.is_backup:
+            self._remember_copy(_addresses_of(client, offer))
         self._broker.logs.keep_epochs()
         stream.start()
         self._alarm.set_no_later(self._broker.clock() + _TICK_NS)
 
-    def _remember_copy(self, address: str) -> None:
-        self._copies.pop(address, None)
-        self._copies[address] = None
-        if len(self._copies) > _MOST_STANDBYS:
-            del self._copies[next(iter(self._copies))]
+    def _remember_copy(self, addresses: list[str]) -> None:
+        if addresses:
+            others = [each for each in self._copies if not set(each) & set(addresses)]
+            self._copies = [*others, addresses][-_MOST_STANDBYS:]
 
     def _get_back(self, client: Stream, offer: Offer) -> None:
         """Remember the standby. Raise Invalid if it has what is lost here: this nsqd is loaded again to fetch that."""
@@ -168,7 +171,8 @@ class Standbys(Replication):
             )
             return
         self._memory.note(addresses)
-        if has_what_is_lost(self._broker, offer) and self._may_load_again(addresses):
+        offered = {(addresses[0], file) for file in lost_files(self._broker, offer)}
+        if offered and self._may_load_again(offered):
             self._log.warning(
                 "STANDBY(%s): has messages that are missing here; nsqd is loaded again to get them back",
                 client.peer,
@@ -217,7 +221,7 @@ class Standbys(Replication):
                 self._log.info("STANDBY(%s): has a copy of everything", client.peer)
 
     def other_copies(self) -> list[StandbyCopy]:
-        return [StandbyCopy(self._broker.options, self._threadpool, address) for address in self._copies]
+        return [StandbyCopy(self._broker.options, self._threadpool, addresses) for addresses in self._copies]
 
     def detach(self, client: Stream) -> None:
         self._door.forget(client)
@@ -252,6 +256,31 @@ class Standbys(Replication):
         self._memory.settle()
 
     # ---- changes
+
+    def _check_end(self, topic: Topic) -> None:
+        """Raise WriteRefused if a standby that does not follow yet may have the end of this log.
+
+        No publish could get its OK before that, and one that is written would take the numbers of the messages at that end.
+        """
+        if len(self._standbys) < self._gate.needed and self._broker.losses.may_be_cut(
+            topic.name, topic.next_seq
+        ):
+            raise WriteRefused(errno.ETIMEDOUT, self._cut_text(topic.name))
+
+    def _cut_ends(self) -> list[str]:
+        return sorted(self._broker.losses.cut_ends(self._broker.topics))
+
+    def _log_cut_ends(self) -> None:
+        cut = self._cut_ends()
+        if cut:
+            self._log.warning(
+                "STANDBY: %s: publishes to %d such topics are refused until then",
+                self._cut_text(cut[0]),
+                len(cut),
+            )
+
+    def _cut_text(self, topic: str) -> str:
+        return f"a power cut may have taken the end of topic {topic}, and a standby that has it does not follow yet"
 
     def _written(self, _topic: Topic, publishers: Tickets) -> None:
         """A log was written: count that, and hold the publishers if they must wait for standbys."""
@@ -368,7 +397,10 @@ class Standbys(Replication):
     def notice(self) -> str | None:
         if self.is_alone:
             return "answering publishers without a standby"
-        return None
+        if self._goes_on_alone or len(self._standbys) >= self._gate.needed:
+            return None
+        cut = self._cut_ends()
+        return self._cut_text(cut[0]) if cut else None
 
     def statistics(self) -> dict[str, Any]:
         """Return the epoch in which this nsqd serves, and a list of its standbys with their lag."""

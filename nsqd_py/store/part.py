@@ -162,7 +162,7 @@ class StorePart(Part):
         self._directory: Path = host.broker.services.directory
         self._threadpool = host.broker.services.threadpool
         self._log = host.broker.log
-        self._is_copy = False  # the data path is that of a standby, which is promoted at this start
+        self._is_promoted = False  # the data path is that of a standby, which is promoted at this start
         self._started: Started | None = None
         self._addition: StoreAddition | None = None
 
@@ -175,10 +175,12 @@ class StorePart(Part):
             objects = CountedObjects(open_objects(options.store, options.store_endpoint))
         except (ValueError, StoreRefused) as error:
             raise StartError(f"--store={options.store} cannot be used: {error}") from error
-        self._is_copy = read_state(self._directory) is not None
+        state = read_state(self._directory)
+        self._is_promoted = state is not None
+        is_copy = state is not None and not state.is_own
 
         def start(on_progress: Callable[[], None]) -> None:
-            self._started = StoreStart(self.host, objects, on_progress, is_copy=self._is_copy).run()
+            self._started = StoreStart(self.host, objects, on_progress, is_copy=is_copy).run()
 
         in_thread_with_progress(start, self.host.on_progress)
         assert self._started is not None
@@ -188,7 +190,7 @@ class StorePart(Part):
         broker = self._broker
         started = self._started
         assert started is not None
-        is_promoted = self._is_copy or self._options.lease  # by `StandbyPart`
+        is_promoted = self._is_promoted or self._options.lease  # by `StandbyPart`
         if started.is_other_node and not is_promoted:
             from nsqd_py.standby.role import promote
 

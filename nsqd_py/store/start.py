@@ -55,7 +55,7 @@ class StoreStart:
 
     It runs in a thread, so that a lease is renewed in the meantime. Nothing else uses the data path.
 
-    is_copy  the data path is that of a standby, which is promoted at this start
+    is_copy  the data path is the copy of another nsqd, which is promoted at this start
     """
 
     def __init__(

@@ -13,6 +13,7 @@ import pytest
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.standby.conftest import Start
 from tests.support.harm import flip
+from tests.support.member import secret_file
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import (
     DEADLINE_S,
@@ -202,6 +203,20 @@ def test_a_primary_repairs_its_bytes_from_its_standby(primary, follow):
     assert all("repaired from a standby" in line for line in lines)
     assert list(primary.data_path.glob("*.damaged")) == []
     assert consume_all(primary, "t", "c") == BODIES
+
+
+def test_a_standby_is_asked_where_its_connection_comes_from(start, tmp_path):
+    """No one else resolves its --broadcast-address, as with the host name of a container."""
+    flags = (*FLAGS, secret_file(tmp_path / "secret"))
+    primary = start("a", *flags, FAST)
+    primary.create("t", "c")
+    primary.pub("t", *BODIES)
+    following = f"--standby-of={primary.tcp_address}"
+    wait_until_it_follows(start("b", *flags, following, "--broadcast-address=standby.invalid"))
+    path = logs(primary)[0]
+    before = path.read_bytes()
+    flip(path, record_at(0))
+    wait_until(lambda: path.read_bytes() == before, DEADLINE_S, "the repair")
 
 
 @pytest.mark.calm  # on a slow disk, some of it was read before it is damaged

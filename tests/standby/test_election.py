@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.fake_etcd import GRANT, KEEPALIVE, RANGE, TXN, FakeEtcd, raw
+from tests.support.network import port_pairs
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.standby_processes import (
@@ -111,3 +112,15 @@ def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair):
         assert client.ask(pub("t", b"1")).data == refusal
     etcd.odd = {}
     wait_for_a_primary([first, second])
+
+
+def test_a_holder_that_comes_back_at_another_address_serves_again(pair, start):
+    """Its own lease looks like that of another nsqd, which it cannot follow; and there is no one else."""
+    etcd, first, second = pair
+    second.kill()
+    first.kill()
+    flags = (f"--lease=etcd://{etcd.address}/{NAME}", "--lease-ttl=5s")
+    other = start(first.data_path.name, *flags, ports=port_pairs(1)[0])
+    assert figures_of(other)["primary"] == f"127.0.0.1:{first.tcp_port}"
+    etcd.end_lease()
+    wait_until_it_serves(other)

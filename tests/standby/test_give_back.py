@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.broker.state_files import STANDBYS_FILE, read_epochs, write_checked
+from nsqd_py.broker.state_files import CLOCK_FILE, STANDBYS_FILE, read_epochs, write_checked
 from nsqd_py.standby.repairs.fetch_server import FetchServer, NodeState
 from tests.standby.conftest import Start
 from tests.support.certificates import make_certificates
@@ -28,6 +28,7 @@ from tests.support.network import free_ports, port_pairs
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import (
     DEADLINE_S,
+    NOWHERE,
     consume_all,
     figures_of,
     lease_holders,
@@ -201,11 +202,12 @@ def test_what_is_lost_comes_back_when_the_standby_is_back(pair):
 
 
 def test_what_is_lost_comes_back_when_both_have_other_addresses(pair, start):
-    """As with containers that get new addresses: neither is found where it was."""
+    """As with containers that get new addresses: neither is found where it was, and the standby seeks in a wrong place first."""
     both = pair("--accept-standbys")
     both.standby.stop()
     both.primary.kill()
     cut(-1)(both.primary)
+    NsqdProcess(both.standby.data_path, *FLAGS, f"--standby-of={NOWHERE}").start().kill()
     both.primary = start("a", *FLAGS, "--accept-standbys", ports=port_pairs(1)[0])
     both.standby = both.follow("b")
     wait_until_it_follows(both.standby)
@@ -222,6 +224,27 @@ def test_the_end_of_a_log_comes_back_if_nothing_was_written_since(pair):
     wait_until_it_follows(both.standby)
     both.check_the_primary()
     both.check_the_promoted(EVERYTHING)
+
+
+def test_after_a_power_cut_no_publish_takes_the_numbers_of_what_a_standby_has(pair):
+    """It would not get its OK anyway: with acks, a standby must be there, and the one that comes has the end of the log."""
+    both = pair("--standby-acks=1")
+    both.standby.stop()
+    both.primary.kill()
+    cut(-1)(both.primary)
+    (both.primary.data_path / CLOCK_FILE).unlink()  # of another boot
+    for _ in range(2):
+        both.primary.start()
+        refused = both.primary.http("POST", "/pub?topic=t", b"x")
+        assert refused.status == 503
+        assert "a power cut may have taken the end of topic t" in both.primary.http("GET", "/ping").text
+        both.primary.stop()
+    both.primary.start()
+    both.standby.start()
+    wait_until_it_follows(both.standby)
+    both.primary.publish("t", numbered(ALL, ALL + BATCH))
+    both.check_the_primary(ALL + BATCH)
+    both.check_the_promoted(numbered(0, ALL + BATCH))
 
 
 def test_the_end_of_a_log_is_asked_for_until_a_standby_has_answered(pair):
@@ -303,6 +326,46 @@ def test_two_standbys_one_of_them_behind(pair):
     both.check_the_primary(2 * ALL)
     wait_until_it_follows(other)
     both.check_the_promoted(numbered(0, 2 * ALL))
+
+
+def test_a_standby_that_comes_at_the_address_of_one_that_is_behind(pair, start):
+    """What the first one had was tried. The other one, which is there now, has more."""
+    both = pair("--standby-acks=1")
+    behind = both.follow("c")
+    behind.kill()
+    both.primary.publish("t", numbered(ALL, ALL + 2 * BATCH))
+    wait_until_it_has_all(both.primary)
+    both.standby.stop()
+    both.primary.kill()
+    cut(-1, 64)(both.primary)
+    both.primary.start()
+    ports = port_pairs(1)[0]
+    following = (*FLAGS, f"--standby-of=127.0.0.1:{both.primary.tcp_port}")
+    behind = start("c", *following, ports=ports)
+    wait_until_it_follows(behind)
+    assert both.primary.channel_stats("t", "c")["depth"] == ALL
+    behind.stop()
+    both.standby = start("b", *following, ports=ports)
+    wait_until_it_follows(both.standby)
+    both.check_the_primary(ALL + 2 * BATCH)
+
+
+def test_another_nsqd_at_the_address_of_a_standby_is_no_answer(pair, start):
+    """The standby itself comes later, from elsewhere."""
+    both = pair("--accept-standbys")
+    both.standby.stop()
+    both.primary.kill()
+    cut(-1)(both.primary)
+    other = start("other", "--accept-standbys", ports=(both.standby.tcp_port, both.standby.http_port))
+    other.create("t", "c")
+    other.publish("t", EVERYTHING[:BATCH])
+    both.primary.start()
+    assert "has no log of this nsqd" in both.primary.log_text()
+    both.primary.stop()
+    both.primary.start()
+    both.standby = both.follow("b")
+    both.check_the_primary()
+    both.check_the_promoted(EVERYTHING)
 
 
 def test_it_is_killed_while_it_gets_it_back(pair):
@@ -441,6 +504,33 @@ def test_the_holder_of_a_lease_gets_it_back(tmp_path, processes):
         wait_until(lambda: "LEASE: waiting for" in first.log_text(), DEADLINE_S, "the first to compete")
         second.signal(signal.SIGCONT)
         assert sorted(consume_all(wait_for_a_primary(processes), "t", "c")) == EVERYTHING
+
+
+def test_the_member_without_a_power_cut_takes_the_lease(tmp_path, processes):
+    """Both are in the in-sync set, and neither can ask the other one, whose address is new."""
+    with FakeEtcd() as etcd:
+        flags = (*FLAGS, f"--lease=etcd://{etcd.address}/orders", "--lease-ttl=4s", "--standby-acks=1")
+        processes += lease_holders(tmp_path, "ab", *flags)
+        first, second = processes
+        NsqdProcess(first.data_path).start().stop()
+        for nsqd in processes:
+            nsqd.start()
+        wait_until_it_follows(second)
+        first.create("t", "c")
+        first.publish("t", EVERYTHING)
+        wait_until_it_has_all(first)
+        wait_until(lambda: len(etcd.note("orders")["members"]) == 2, DEADLINE_S, "the standby to be in sync")
+        for nsqd in (second, first):
+            nsqd.kill()
+        cut(-1)(first)
+        (first.data_path / CLOCK_FILE).unlink()  # of another boot
+        moved = lease_holders(tmp_path, "ab", *flags)
+        processes += moved
+        etcd.end_lease()
+        moved[0].launch()
+        wait_until(lambda: "LEASE: waiting for" in moved[0].log_text(), DEADLINE_S, "it to compete")
+        moved[1].launch()
+        assert sorted(consume_all(wait_for_a_primary(moved), "t", "c")) == EVERYTHING
 
 
 def test_the_standbys_are_remembered(pair):

@@ -17,6 +17,7 @@ from tests.support.member import secret_file
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import (
     DEADLINE_S,
+    NOWHERE,
     LoadedPublisher,
     consume_all,
     drain_into,
@@ -270,6 +271,25 @@ def test_a_promoted_standby_starts_again_with_the_same_flags(start, follow, flag
     standby = start("b", f"--standby-of=127.0.0.1:{primary.tcp_port}", *flags)
     assert standby.topic_stats("t")["depth"] == 1  # type: ignore[index]
     assert "--standby-of has no effect" in standby.log_text()
+
+
+def test_a_primary_that_nothing_came_from_changes_no_copy(start, follow):
+    """An address may be wrong, or its nsqd lost: the copy of another primary, or its own messages, can still be promoted."""
+    primary = start("a", "--accept-standbys")
+    primary.create("t", "c")
+    standby = follow(primary)
+    primary.publish("t", [b"1", b"2"])
+    wait_until_it_has_all(primary)
+    for nsqd in (primary, standby):
+        nsqd.kill()
+        name = nsqd.data_path.name
+        lost = start(name, f"--standby-of={NOWHERE}")
+        assert not figures_of(lost)["is_complete"]
+        assert lost.http("POST", "/promote").json() == {"message": "STANDBY_INCOMPLETE"}
+        lost.kill()
+        promoted = start(name, "--promote")
+        assert sorted(consume_all(promoted, "t", "c")) == [b"1", b"2"]
+        promoted.stop()
 
 
 def test_roles_that_a_start_refuses(start, follow):

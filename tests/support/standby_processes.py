@@ -16,6 +16,7 @@ from tests.support.together import join_thread
 from tests.support.wire import Client, Message, bodies, mpub, pub
 
 DEADLINE_S = 40.0
+NOWHERE = "127.0.0.1:1"  # no nsqd listens there
 
 
 def standby_of(primary: NsqdProcess, data_path: Path, *flags: str, wait: bool = True) -> NsqdProcess:

@@ -20,6 +20,7 @@ class Losses:
         self._unsure: dict[str, Sequence[Range]] = {}
         self._ends_at_start: dict[str, int] = {}
         self._open_ends: set[str] = set()
+        self._cut_ends: set[str] = set()
 
     # ---- messages
 
@@ -40,15 +41,31 @@ class Losses:
 
     # ---- ends
 
-    def note_open_end(self, topic: str, next_seq: int, *, may_be_given_back: bool) -> None:
-        """Note a log that was not ended cleanly: the number of its next message, and whether a standby may have more."""
+    def note_open_end(self, topic: str, next_seq: int, *, may_be_given_back: bool, may_be_cut: bool) -> None:
+        """Note a log that was not ended cleanly: the number of its next message.
+
+        may_be_given_back  a standby may have more
+        may_be_cut         a power cut may have taken its end; a kill takes none
+        """
         self._ends_at_start[topic] = next_seq
         if may_be_given_back:
             self._open_ends.add(topic)
+            if may_be_cut:
+                self._cut_ends.add(topic)
 
     def is_end_open(self, topic: str, next_seq: int) -> bool:
         """True if the log was not ended cleanly, and has not gone on since."""
         return self._ends_at_start.get(topic) == next_seq
+
+    def may_be_cut(self, topic: str, next_seq: int) -> bool:
+        """True if a power cut may have taken the end of a log, and a standby that has not answered may have it."""
+        return topic in self._cut_ends and self.is_end_open(topic, next_seq)
+
+    def cut_ends(self, topics: Mapping[str, Topic]) -> set[str]:
+        """Return the topics among these whose ends a power cut may have taken, see `may_be_cut`."""
+        return {
+            name for name in self._cut_ends & topics.keys() if self.may_be_cut(name, topics[name].next_seq)
+        }
 
     @property
     def has_open_ends(self) -> bool:
@@ -58,6 +75,7 @@ class Losses:
     def standbys_answered(self) -> None:
         """All standbys have answered: no end is open any more."""
         self._open_ends.clear()
+        self._cut_ends.clear()
 
     def open_ends(self, topics: Mapping[str, Topic]) -> set[str]:
         """Return the topics among these whose ends standbys may still have."""

@@ -56,7 +56,9 @@ class TopicLoader:
         self._is_certain = self._stop is not None or is_same_boot
         self._log = broker.logs.make(entry.name)
         self._found = read_log(files.logs, self._stop)
-        self._is_end_open = not stopped.ends or entry.name in stopped.open_ends
+        was_open = entry.name in stopped.open_ends
+        self._is_end_open = not stopped.ends or was_open
+        self._may_be_cut = not is_same_boot or was_open
         self._may_be_given_back = may_get_back
         self._needed: list[Range] = []
         self._certain_until = 0
@@ -111,7 +113,10 @@ class TopicLoader:
         self._certain_until = log.next_seq if self._is_certain else 0
         if self._is_end_open:
             self._broker.losses.note_open_end(
-                self._entry.name, log.next_seq, may_be_given_back=self._may_be_given_back
+                self._entry.name,
+                log.next_seq,
+                may_be_given_back=self._may_be_given_back,
+                may_be_cut=self._may_be_cut,
             )
         found.extend_to(log.next_seq)
         found.holes = log.not_stored(found.holes)

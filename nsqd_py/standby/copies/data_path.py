@@ -40,8 +40,9 @@ class StandbyState:
     """The state of a standby's data path.
 
     primary      address of the nsqd that it follows
-    is_complete  False until the standby has had everything that the primary had; before that it cannot be promoted
-    was_primary  True until then, if the files are also those of an nsqd that was a primary itself
+    is_complete  True if the files are everything that an nsqd had, and can be promoted. A standby of another primary notes
+                 False before that one changes the first file, and True when it has everything of that one
+    was_primary  True until it has had everything of a primary, if this nsqd was a primary itself
     is_fenced    True if it follows because it was fenced, also without --standby-of
     needs_store  URL of the store that has unfinished messages which the primary has only there; without it, the copy is not
                  complete. Empty if there are none
@@ -52,6 +53,18 @@ class StandbyState:
     was_primary: bool = False
     is_fenced: bool = False
     needs_store: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """True if the files are what this nsqd had as a primary: it has not got anything of another one since."""
+        return self.was_primary and self.is_complete
+
+    def is_copy_of(self, primary: str) -> bool:
+        """True if the files are a complete copy of the nsqd at this address; of any one, if it is ""."""
+        if not primary or not self.is_complete:
+            return self.is_complete
+        # Those of an nsqd that was fenced may be served until it follows.
+        return primary == self.primary and (self.is_fenced or not self.is_own)
 
     def lacks_store(self, store: str) -> bool:
         """True if an nsqd with this --store lacks messages that the primary has only in another one."""

@@ -53,6 +53,10 @@ _MAX_IDLE_S = 20.0
 _END_OF_NUMBERS = 1 << 62
 
 
+# A file that a standby has, with an address of the standby.
+OfferedBack = tuple[str, RemoteFile]
+
+
 class _SourceFailed(Exception):
     """A standby does not answer any more; the text says why."""
 
@@ -141,8 +145,12 @@ def needed_files(
                 yield file, own, limit
 
 
-def has_what_is_lost(broker: Broker, offer: Offer) -> bool:
-    """True if a standby has files that this nsqd lacks, by its offer."""
+def lost_files(broker: Broker, offer: Offer) -> set[RemoteFile]:
+    """Return the files of a standby that have what this nsqd lacks, by its offer.
+
+    Their size is 0 where it does not matter, since a file here is as long: then it is the same at each offer.
+    """
+    found = set()
     for name, offered in offer.logs.items():
         topic = broker.topics.get(name)
         log = topic.log if topic is not None else None
@@ -160,9 +168,10 @@ def has_what_is_lost(broker: Broker, offer: Offer) -> bool:
             for file, each in offered.files.items()
             if topic_of_log(file) == name
         ]
-        if any(needed_files(log, missing, sorted(files), is_end_open=is_end_open)):
-            return True
-    return False
+        for file, own, _ in needed_files(log, missing, sorted(files), is_end_open=is_end_open):
+            is_longer = own is None or file.size_bytes > own.end_offset
+            found.add(file if is_longer else file._replace(size_bytes=0))
+    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -277,6 +286,10 @@ class GiveBack:
                     reasons.append(f"{address} was promoted")
                     break
                 source.logs.update(source.link().list_logs())
+                if not self._has_followed(source):
+                    source.close()
+                    reasons.append(f"{address} has no log of this nsqd: it is another one now")
+                    continue
             except (OSError, NsqdError, ValueError, KeyError) as error:
                 reasons.append(f"{address}: {error}")
             else:
@@ -285,6 +298,14 @@ class GiveBack:
         self._broker.log.warning(
             "STANDBY: cannot ask a standby for what may be missing here - %s", "; ".join(reasons)
         )
+
+    def _has_followed(self, source: _Source) -> bool:
+        """True if it has a log of this nsqd; at an address that it had, there may be another nsqd now."""
+        for topic in self._broker.topics.values():
+            theirs = source.logs.get(topic.name)
+            if topic.log is not None and theirs is not None and set(topic.log.epochs) & set(theirs.epochs):
+                return True
+        return False
 
     def _needed_files(self) -> dict[str, _NeededFile]:
         found: dict[str, _NeededFile] = {}

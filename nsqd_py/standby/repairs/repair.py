@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
+from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.server.options import NsqdOptions
@@ -31,16 +32,20 @@ _MOST_BYTES = 1024 * 1024
 
 @dataclass(eq=False, repr=False)
 class StandbyCopy:
-    """The copy of a primary's standby, which can be asked at `address`: a `Copy` of `broker.mending`."""
+    """The copy of a primary's standby, which can be asked at one of `addresses`: a `Copy` of `broker.mending`."""
 
     _options: NsqdOptions
     _threadpool: Any
-    _address: str
+    _addresses: list[str]
     name = "a standby"
 
     def fill(self, log: TopicLog, path: Path, file: LogFile, ranges: list[Range]) -> list[Range]:
         target = RepairedFile(self._threadpool, path, file.name, file.salt)
-        return repair_ranges(self._options, self._address, log.epochs, target, ranges)
+        *others, last = self._addresses
+        for address in others:
+            with suppress(OSError, NsqdError):
+                return repair_ranges(self._options, address, log.epochs, target, ranges)
+        return repair_ranges(self._options, last, log.epochs, target, ranges)
 
 
 def repair_ranges(

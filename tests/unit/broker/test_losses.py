@@ -17,8 +17,8 @@ def topics(**next_seqs: int) -> Any:
 @pytest.fixture
 def losses() -> Losses:
     losses = Losses()
-    losses.note_open_end("with_standby", 7, may_be_given_back=True)
-    losses.note_open_end("alone", 5, may_be_given_back=False)
+    losses.note_open_end("with_standby", 7, may_be_given_back=True, may_be_cut=False)
+    losses.note_open_end("alone", 5, may_be_given_back=False, may_be_cut=True)
     return losses
 
 
