@@ -96,9 +96,6 @@ class Anywhere:
         """Do nothing."""
 
 
-_ANYWHERE = Anywhere()
-
-
 class DiskUse(NamedTuple):
     """The way in which a topic writes to its log. By default, the event loop makes all writes, of any size.
 
@@ -113,7 +110,7 @@ class DiskUse(NamedTuple):
     space: SpaceGrants | None = None
     make_writer: Callable[[AnyTopic], BatchWriter] | None = None
     on_write: Callable[[AnyTopic, OSError | None], None] | None = None
-    place: WritePlace = _ANYWHERE
+    place: WritePlace = Anywhere()
 
 
 class Topic(Generic[L]):

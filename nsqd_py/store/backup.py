@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from nsqd_py.broker.data_path import DataPath
 from nsqd_py.broker.state_files import BACKUP_FILE
 from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
@@ -223,7 +224,8 @@ def _make(options: NsqdOptions, work: Path, objects: Objects) -> tuple[int, int,
     copy = work / _COPY
     os.mkdir(copy, DIRECTORY_MODE)
     try:
-        nsqd = _FirstRounds(options, copy, None, Log(level=FATAL), lambda: "")
+        log = Log(level=FATAL)
+        nsqd = _FirstRounds(options, copy, DataPath(copy, log), None, log, lambda: "")
         nsqd.take()
         (copy / EPOCHS_FILE).unlink(missing_ok=True)
         for path in copy.iterdir():
