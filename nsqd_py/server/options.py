@@ -22,7 +22,7 @@ from nsqd_py.net.addresses import (
     optional,
 )
 from nsqd_py.net.tls_context import client_context
-from nsqd_py.protocol.names import TOPOLOGY_AWARE, is_valid_name
+from nsqd_py.protocol.names import TOPOLOGY_AWARE, dead_letter_topic, is_valid_name
 from nsqd_py.settings import program
 from nsqd_py.settings.declaration import (
     BadOptions,
@@ -498,7 +498,7 @@ def check_options(options: NsqdOptions) -> None:
 
 
 def _check_dead_letter_topics(options: NsqdOptions) -> None:
-    """Raise BadOptions for a topic that would be its own dead-letter topic: --max-attempts would have no effect.
+    """Raise BadOptions for topics that dead letters of each other come back to: --max-attempts would have no effect.
 
     A pattern may match the dead-letter topic of other topics, whose own messages then stay in it. But a topic that one of
     the two options names must have another one.
@@ -511,6 +511,26 @@ def _check_dead_letter_topics(options: NsqdOptions) -> None:
                 f"--dead-letter-topic of topic {name} must be another topic, got {name}: --max-attempts would have no "
                 "effect; by default it is the topic's name followed by .dead"
             )
+    for name in filter(None, topics.values):
+        circle = _circle_of(options, name)
+        if circle:
+            raise BadOptions(
+                f"--dead-letter-topic: dead letters would move from {' to '.join(circle)}, without an end; give one of these "
+                "topics another one, or no --max-attempts"
+            )
+
+
+def _circle_of(options: NsqdOptions, name: str) -> list[str]:
+    """Return the topics that a dead letter passes from one topic back to it; [] if it does not come back."""
+    passed = [name]
+    while options.max_attempts.of(passed[-1]):
+        following = options.dead_letter_topic.of(passed[-1]) or dead_letter_topic(passed[-1])
+        if following == passed[-1]:  # it has no other one, and its messages stay in it
+            return []
+        if following in passed:
+            return [*passed, following] if following == name else []
+        passed.append(following)
+    return []
 
 
 def _check_client_tls(options: NsqdOptions, prefix: str) -> None:
