@@ -39,12 +39,19 @@ from nsqd_py.settings.types import DURATION, INT, STRING, URL, WEBHOOK
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
+# RFC 9110, 5.6.2
+_NOT_IN_TOKENS = frozenset(' "(),/:;<=>?@[\\]{}')
 _ALERTS = "Prometheus alerts on nsqadmin's /metrics: see contrib/prometheus"
 _REMOVED = {
     "attention-max-age": "--max-message-age",
     "attention-max-depth": _ALERTS,
     "client-opt": "dead letters are requeued over HTTP, with the options --http-client-...",
 }
+
+
+def _check_header(name: str) -> str | None:
+    is_token = name.isascii() and name.isprintable() and _NOT_IN_TOKENS.isdisjoint(name)
+    return None if is_token else "must be the name of a header"
 
 
 # Each setting: name, type, default, then its help.
@@ -114,7 +121,10 @@ class _Http(Options, title="HTTP"):
 
 class _Safety(Options, title="Access"):
     acl_http_header: str = setting(
-        STRING, "X-Forwarded-User", "Header in which an authenticating proxy sends the name of the user."
+        STRING,
+        "X-Forwarded-User",
+        "Header in which an authenticating proxy sends the name of the user.",
+        check=_check_header,
     )
     acl_http_header_from: tuple[str, ...] = strings(
         "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets "
@@ -136,6 +146,7 @@ class _Safety(Options, title="Access"):
         STRING,
         "X-Forwarded-Groups",
         "Header in which the proxy of --acl-http-header sends the groups of the user, separated by commas.",
+        check=_check_header,
     )
     http_auth_file: str = tls_options.HTTP_AUTH_FILE
     http_allowed_hosts: tuple[str, ...] = tls_options.HTTP_ALLOWED_HOSTS

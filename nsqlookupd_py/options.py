@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from nsqd_py.net.addresses import check_listen_address
+from nsqd_py.net.addresses import check_broadcast_address, check_listen_address
 from nsqd_py.net.tls_options import ServerTlsOptions, check_auth_policy, check_tls, implied_tls_required
 from nsqd_py.settings import program
-from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting, string
+from nsqd_py.settings.declaration import BadOptions, Options, not_negative, positive, setting, string
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, INT, STRING
 
@@ -38,16 +38,23 @@ class _LookupdAddresses(Options, title="Addresses"):
         STRING,
         os.uname().nodename,
         "Host name or address of this nsqlookupd's HTTP port for nsqds.",
+        check=check_broadcast_address,
         default_text="the host name",
     )
 
 
 class _Producers(Options, title="Producers"):
     inactive_producer_timeout_ns: int = setting(
-        DURATION, 300 * SECOND_NS, "Time since the last ping of an nsqd after which it is no longer listed."
+        DURATION,
+        300 * SECOND_NS,
+        "Time since the last ping of an nsqd after which it is no longer listed.",
+        check=positive,
     )
     tombstone_lifetime_ns: int = setting(
-        DURATION, 45 * SECOND_NS, "Time for which an nsqd is not listed for a topic after it was tombstoned."
+        DURATION,
+        45 * SECOND_NS,
+        "Time for which an nsqd is not listed for a topic after it was tombstoned.",
+        check=not_negative,
     )
 
 

@@ -6,12 +6,13 @@ to standard error; if the reader of standard output goes away (`| head`), it end
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from nsqd_py.errors import StartError
-from nsqd_py.net.addresses import is_loopback_address
+from nsqd_py.net.addresses import is_loopback_address, split_address
 from nsqd_py.runtime.command import complain, raise_interrupts, with_streams
 from nsqd_py.runtime.logs.daemon_log import Log, one_line
 from nsqd_py.settings.declaration import BadOptions, Options
@@ -26,6 +27,7 @@ Work = tuple[Callable[[OptionsT], None], Callable[[OptionsT, Log], int]]
 # With one of them, not everyone who reaches a port may use it.
 _LOCKS = ("auth_http_address", "http_auth_file", "tls_cert", "acl_http_header_from")
 _PORTS = ("tcp_address", "http_address")
+_LISTEN_AT = (*_PORTS, "https_address", "unix_socket", "http_unix_socket")
 
 
 def _config_answer(options: object) -> str:
@@ -84,6 +86,7 @@ def run_daemon(
             _warn_of_open_doors(options, log)
             if not answer:
                 return serve(options, log)
+            _check_socket_directories(options)
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", name, error)
             if isinstance(error, BadOptions) or answer:
@@ -96,6 +99,17 @@ def run_daemon(
         return DONE
 
     return with_streams(name, run)
+
+
+def _check_socket_directories(options: LogOptions) -> None:
+    """Raise StartError if a unix socket cannot be made where it shall be: a start finds that out when it listens."""
+    for setting in options.settings.values():
+        address = getattr(options, setting.attribute)
+        if setting.attribute not in _LISTEN_AT or not address or split_address(address) is not None:
+            continue
+        directory = os.path.dirname(address) or "."
+        if not os.path.isdir(directory):
+            raise StartError(f"--{setting.name}={address}: {directory} is not a directory")
 
 
 def _warn_of_open_doors(options: LogOptions, log: Log) -> None:

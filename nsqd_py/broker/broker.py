@@ -346,7 +346,8 @@ class Broker:
         disk = DiskUse()
         if log is not None:
             syncer = self.sync
-            disk = DiskUse(self.disk_speed, self.space, self._make_slow_writer, self.disk.written)
+            place = self.services.data_path
+            disk = DiskUse(self.disk_speed, self.space, self._make_slow_writer, self.disk.written, place)
         topic = Topic(
             name,
             log,

@@ -34,8 +34,9 @@ from nsqd_py.cluster.questions import LookupQuestion, Question
 from nsqd_py.cluster.roles import KnownStandby, Primary
 from nsqd_py.cluster.upstream import Upstream, ask_all, named_producers
 from nsqd_py.cluster.values import Statistics, texts_in
+from nsqd_py.net.http import AnswerTooLong
 from nsqd_py.protocol import MAGIC_V2
-from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS
+from nsqd_py.runtime.documents import MOST_NSQDS, TOO_MANY_NSQDS, TooManyValues
 from nsqd_py.runtime.logs.daemon_log import one_line
 from nsqd_py.runtime.threads import in_slices
 
@@ -48,6 +49,9 @@ _SHORTEST_PAUSE_S = 0.05
 _NOT_FOUND = 404
 # An nsqd with a lease closes its ports while it changes its role; it is asked for this long after its last answer.
 _ROLE_CHANGE_S = 15.0
+# Of the nsqds that do not answer, so many are asked in a round, in turn: anyone can register some at an nsqlookupd, and 1,500
+# took a quarter of a core.
+_MOST_FAILING = 200
 # An nsqd is slow after this many late rounds, and until this many rounds were in time.
 _LATE_ROUNDS = 2
 _PROMPT_ROUNDS = 5
@@ -57,6 +61,11 @@ _CLOCK_NOISE_S = 2
 _TCP_EVERY_S = 600.0
 _TCP_RETRY_S = 15.0
 _TCP_TIMEOUT_S = 3.0
+_TOPIC_KEY = b'"topic_name":'
+_CHANNEL_KEY = b'"channel_name":'
+_TOO_MUCH_ADVICE = (
+    "nsq-stat --topic shows one of them; delete those that no one needs, and limit them with --max-topics"
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -161,7 +170,8 @@ class ClusterPoller:
             reported = {address: self._infos.get(address, {}) for address in self._nsqds}
         self._find_standbys(reported)
         self._keep_nodes(self._standbys | reported)
-        self._ask(self._questions.values(), limit_s)
+        due = self._questions.values() if waits_for_all else self._due_questions()
+        self._ask(due, limit_s)
         for address, question in self._questions.items():
             self._note_lateness(self.cluster.nodes[address], question)
         now_s = self._clock()
@@ -172,6 +182,17 @@ class ClusterPoller:
                 pass
             self._on_round()
             self.cluster.tick += 1
+
+    def _due_questions(self) -> list[Question]:
+        """Return the questions to nsqds that answer, and those to others that have waited longest."""
+        nodes = self.cluster.nodes
+        due: list[Question] = []
+        failing: list[Question] = []
+        for address, question in in_slices(self._questions.items()):
+            group = failing if nodes[address].failure else due
+            group.append(question)
+        failing.sort(key=lambda question: question.began_s)
+        return due + failing[:_MOST_FAILING]
 
     def _listed(self) -> dict[str, Statistics]:
         """Return the nsqds that the nsqlookupds list, by address, and note what else these say."""
@@ -327,7 +348,10 @@ class ClusterPoller:
                     gc.collect(0)  # once for all answers of a round it takes 50 ms with 2000 nsqds
                     gevent.sleep(0)  # a hundred answers at once must not delay the page
         except UpstreamError as error:
-            self.cluster.fail(node, error.reason)
+            reason = error.reason
+            if isinstance(error.__cause__, AnswerTooLong):
+                reason = f"{reason}: it has too many topics and channels; {_TOO_MUCH_ADVICE}"
+            self.cluster.fail(node, reason)
         except BadStats as error:
             self.cluster.fail(node, str(error))
         except Exception as error:  # noqa: BLE001  a bug in reading one answer costs that answer
@@ -386,7 +410,7 @@ class ClusterPoller:
         if digest == node.digest and node.answered_s is not None:
             self.cluster.unchanged(node, heard_s)
         else:
-            for _ in self.cluster.observing(node, parsed(node.address, body, in_slices), heard_s):
+            for _ in self.cluster.observing(node, _statistics(node.address, body), heard_s):
                 self._busy_s += thread_time() - began_s
                 gevent.sleep(0)  # the answer may be long
                 if self.cluster.nodes.get(node.address) is not node:
@@ -394,6 +418,19 @@ class ClusterPoller:
                 began_s = thread_time()
             node.digest = digest
         self._busy_s += thread_time() - began_s
+
+
+def _statistics(address: str, body: bytes) -> Any:
+    """Return the JSON of an answer of /stats. Raises UpstreamError; if there is too much of it, that says what there is."""
+    try:
+        return parsed(address, body, in_slices)
+    except UpstreamError as error:
+        if not isinstance(error.__cause__, TooManyValues):
+            raise
+        counts = f"{body.count(_TOPIC_KEY):,} topics and {body.count(_CHANNEL_KEY):,} channels"
+        raise UpstreamError(
+            f"it has {counts}, too many to read: {error.reason}; {_TOO_MUCH_ADVICE}", address
+        ) from None
 
 
 def tcp_failure(host: str, port: int) -> str:

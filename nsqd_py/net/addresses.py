@@ -8,6 +8,8 @@ from typing import Any
 MAX_PORT = 65535
 _LONGEST_LABEL = 63
 _NOT_IN_NAMES = frozenset(" \t\r\n/\\[]@:,?#\"'")
+# That of Linux's sockaddr_un, without the zero byte at its end.
+_LONGEST_SOCKET_PATH_BYTES = 107
 
 
 def split_address(address: str) -> tuple[str, int] | None:
@@ -31,6 +33,8 @@ def parse_host_port(address: str, lowest_port: int = 1) -> tuple[str, int]:
             raise ValueError(f'"{address}": "{host}" is not an IPv6 address')
     elif ":" in host and "/" not in host:
         raise ValueError(f'"{address}": an IPv6 address belongs in brackets, as in [::1]:4150')
+    elif _is_numeric(host) and not is_host(host):
+        raise ValueError(f'"{address}": "{host}" is not an IPv4 address')
     elif host and not is_host(host):
         raise ValueError(
             f'"{address}": "{host}" is not a host: host:port, without http:// or anything around it'
@@ -55,11 +59,25 @@ def is_host(host: str) -> bool:
     """True for a host name or IPv4 address that a resolver can take; it may not exist."""
     if not host.isprintable() or not _NOT_IN_NAMES.isdisjoint(host):
         return False
+    if _is_numeric(host):
+        return _is_ipv4(host)
     try:
         labels = (host if host.isascii() else host.encode("idna").decode()).removesuffix(".").split(".")
     except UnicodeError:
         return False
     return all(0 < len(label) <= _LONGEST_LABEL for label in labels)
+
+
+def _is_numeric(host: str) -> bool:
+    """True if only an IPv4 address can be meant: no name ends in a number."""
+    return host.isascii() and host.replace(".", "").isdecimal()
+
+
+def _is_ipv4(host: str) -> bool:
+    """True if a resolver takes this number as an IPv4 address: `127.0.0.1`, and as `127.1` or `0` with the last part longer."""
+    *parts, last = host.split(".")
+    has_parts = all(part and int(part) < 256 for part in parts)
+    return has_parts and len(parts) < 4 and last != "" and int(last) < 256 ** (4 - len(parts))
 
 
 def check_host(host: str) -> None:
@@ -72,10 +90,26 @@ def check_listen_address(address: str) -> None:
     """The check of a setting: `host:port`, where port 0 lets the system choose, or the path of a unix socket."""
     is_foreign = "://" in address or address.startswith("unix:")
     if ("/" in address or address.endswith(".sock")) and not is_foreign:
+        _check_socket_path(address)
         return
     if is_foreign or ":" not in address:
         raise ValueError(f'"{address}" must be host:port, or for a unix socket a path with a slash')
     parse_host_port(address, lowest_port=0)
+
+
+def _check_socket_path(path: str) -> None:
+    size_bytes = len(path.encode())
+    if size_bytes > _LONGEST_SOCKET_PATH_BYTES:
+        raise ValueError(
+            f"{path} has {size_bytes} bytes, and the path of a unix socket at most {_LONGEST_SOCKET_PATH_BYTES}"
+        )
+
+
+def check_broadcast_address(host: str) -> str | None:
+    """The check of a setting that may be empty: a host for other machines, without a port."""
+    if not host or is_host(host) or ip_version(host):
+        return None
+    return "must be a host name or an IP address, without a port"
 
 
 def check_peer_address(address: str) -> None:

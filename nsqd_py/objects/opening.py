@@ -1,7 +1,8 @@
-"""`open_objects`: objects by the URL of a bucket or directory."""
+"""`open_objects`: objects by the URL of a bucket or directory; `is_one_store`: two URLs of one place."""
 
 from __future__ import annotations
 
+import posixpath
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -46,3 +47,17 @@ def parse_store_url(url: str) -> tuple[str, str, str]:
     if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
         raise ValueError("must have no empty part, . or .. in its path")
     return scheme, host, prefix
+
+
+def normal_store_url(url: str) -> tuple[str, str, str]:
+    """Return what `parse_store_url` does, the same for each way to write it: without slashes at the ends. Raises ValueError."""
+    scheme, host, path = parse_store_url(url)
+    return scheme, host.lower(), posixpath.normpath(f"/{path}").strip("/")
+
+
+def is_one_store(url: str, other: str) -> bool:
+    """True if the two are URLs of one place. Those that are no URLs of a store must be the same."""
+    try:
+        return normal_store_url(url) == normal_store_url(other)
+    except ValueError:
+        return url == other

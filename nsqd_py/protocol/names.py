@@ -1,4 +1,4 @@
-"""Names of topics and channels, and how an error quotes a bad one."""
+"""Names of topics and channels, and how an error quotes a bad one; the name of the experiment."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 EPHEMERAL_SUFFIX = "#ephemeral"
 MAX_NAME_LENGTH = 64
 DEAD_LETTERS_SUFFIX = ".dead"
+# The experiment of Go's nsqd, for --enable-experiment.
+TOPOLOGY_AWARE = "topology-aware-consumption"
 
 _NAME = re.compile(rb"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
 _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}

@@ -14,9 +14,9 @@ from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, count_of, minus,
 from nsqd_py.pqueues.alarms import Alarms, Clock
 from nsqd_py.pqueues.deferred import Run, queued_after
 from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable, runs_of_entries
-from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.protocol.names import TOPOLOGY_AWARE, is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
-from nsqd_py.queue.delivery import TOPOLOGY_AWARE, Distributor, SubscribedClient
+from nsqd_py.queue.delivery import Distributor, SubscribedClient
 from nsqd_py.queue.journaled_position import JournaledPosition
 from nsqd_py.queue.latency import LatencyMeter
 from nsqd_py.queue.position import Position

@@ -23,7 +23,6 @@ from nsqd_py.runtime.iteration_end import IterationEnd
 MOST_ATTEMPTS = 0xFFFF
 # The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.
 GLOBAL, REGION_LOCAL, ZONE_LOCAL = range(3)
-TOPOLOGY_AWARE = "topology-aware-consumption"
 
 _FRAME_OVERHEAD = 26  # bytes of a message frame in addition to its size in the batch
 # Failing reads of a broken disk are slow. After this number of them delivery stops until _GO_ON_AFTER_NS later.

@@ -75,6 +75,27 @@ class SpaceGrants(Protocol):
         """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises WriteRefused."""
 
 
+class WritePlace(Protocol):
+    """Says whether the next start finds what is written now: `nsqd_py.broker.data_path.DataPath`.
+
+    check_due_ns  when `check_again` must be called before a write, by `DiskSpeed.now_ns`
+    """
+
+    check_due_ns: int
+
+    def check_again(self, now_ns: int) -> None:
+        """Raise WriteRefused if the next start would not find what is written."""
+
+
+class Anywhere:
+    """The place of a log that is always found."""
+
+    check_due_ns = sys.maxsize
+
+    def check_again(self, now_ns: int) -> None:
+        """Do nothing."""
+
+
 class DiskUse(NamedTuple):
     """The way in which a topic writes to its log. By default, the event loop makes all writes, of any size.
 
@@ -82,12 +103,14 @@ class DiskUse(NamedTuple):
     space        grants the bytes that the topic may write
     make_writer  returns the writer of the topic, which writes in a thread while the disk is slow
     on_write     called with the topic and the error of a write that failed, and with None after the next one that succeeds
+    place        asked before writes of the event loop
     """
 
     speed: DiskSpeed = UNMEASURED
     space: SpaceGrants | None = None
     make_writer: Callable[[AnyTopic], BatchWriter] | None = None
     on_write: Callable[[AnyTopic, OSError | None], None] | None = None
+    place: WritePlace = Anywhere()
 
 
 class Topic(Generic[L]):
@@ -112,6 +135,7 @@ class Topic(Generic[L]):
         "_commits",
         "_mem_queue_size",
         "_on_write",
+        "_place",
         "_recent",
         "_report",
         "_syncer",
@@ -183,6 +207,7 @@ class Topic(Generic[L]):
         self.disk_speed = disk.speed
         self.slow_writer: BatchWriter | None = None
         self._on_write = disk.on_write
+        self._place = disk.place
         self._mem_queue_size = mem_queue_size
         self._syncer = syncer
         self._report = report
@@ -324,6 +349,8 @@ class Topic(Generic[L]):
             writer.add(batches, publishers)
             return False
         began_ns = disk_speed.now_ns()
+        if began_ns >= self._place.check_due_ns:
+            self._place.check_again(began_ns)
         try:
             if log.append_at_once(batches, size_bytes):  # one system call
                 return True

@@ -65,13 +65,17 @@ def decode_fields(make: Callable[..., T], fields: Mapping[str, Any]) -> T:
 # ---- JSON from another machine. Its number of values is limited before it is parsed, which limits the memory.
 
 
+class TooManyValues(ValueError):
+    """JSON that would take too much memory."""
+
+
 def load_foreign_json(body: bytes, pace: Callable[[Iterable[int]], Iterable[int]] = iter) -> Any:
-    """Return the document. Raises ValueError if `body` is not JSON or has more than MAX_VALUES values.
+    """Return the document. Raises ValueError if `body` is not JSON, and TooManyValues if it has more than MAX_VALUES.
 
     `pace` returns the same numbers, and may let others work between two of them: values are counted 2 ms at a time.
     """
     if len(body) > _COUNTED_FROM_BYTES and _has_too_many_values(body, pace):
-        raise ValueError(f"the answer has more than {MAX_VALUES} values")
+        raise TooManyValues(f"the answer has more than {MAX_VALUES} values")
     try:
         import orjson  # here, so that the client library works where it is not installed
     except ModuleNotFoundError:

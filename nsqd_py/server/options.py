@@ -14,6 +14,7 @@ from nsqd_py.fsck.options import CheckOptions
 from nsqd_py.lease.options import check_lease
 from nsqd_py.net import tls_options
 from nsqd_py.net.addresses import (
+    check_broadcast_address,
     check_listen_address,
     check_peer_address,
     check_peer_addresses,
@@ -21,7 +22,7 @@ from nsqd_py.net.addresses import (
     optional,
 )
 from nsqd_py.net.tls_context import client_context
-from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.protocol.names import TOPOLOGY_AWARE, dead_letter_topic, is_valid_name
 from nsqd_py.settings import program
 from nsqd_py.settings.declaration import (
     BadOptions,
@@ -84,6 +85,10 @@ def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
             except ValueError as error:
                 raise ValueError(f"{address}: {error}") from None
     return None
+
+
+def _check_experiments(names: tuple[str, ...]) -> str | None:
+    return None if set(names) <= {TOPOLOGY_AWARE} else f"must be {TOPOLOGY_AWARE}"
 
 
 # --- the settings
@@ -152,6 +157,7 @@ class _Addresses(Options, title="Addresses"):
         STRING,
         HOSTNAME,
         "Host name or address of this nsqd for other machines, registered with nsqlookupd.",
+        check=check_broadcast_address,
         default_text="the host name",
     )
     broadcast_tcp_port: int = setting(
@@ -203,7 +209,8 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
         "Zone of this nsqd, a part of the network that fails as one; sent to nsqlookupd and clients."
     )
     enable_experiment: tuple[str, ...] = strings(
-        'Enable an experiment ("topology-aware-consumption": serve nearer consumers first; may be given several times).'
+        'Enable an experiment ("topology-aware-consumption": serve nearer consumers first; may be given several times).',
+        check=_check_experiments,
     )
 
 
@@ -225,7 +232,7 @@ class _Disk(Options, title="Disk"):
         check=not_negative,
     )
     max_bytes_per_file: int = setting(
-        SIZE, 100 * 1024 * 1024, "Size in bytes at which a log continues in a new file."
+        SIZE, 100 * 1024 * 1024, "Size in bytes at which a log continues in a new file.", check=not_negative
     )
     sync_every: int = setting(
         INT,
@@ -233,7 +240,7 @@ class _Disk(Options, title="Disk"):
         "Number of messages between two fsyncs of a log. With 1, a publish is answered after its fsync.",
     )
     sync_timeout_ns: int = setting(
-        DURATION, 2 * SECOND_NS, "Maximum time from a write to a log to its fsync."
+        DURATION, 2 * SECOND_NS, "Maximum time from a write to a log to its fsync.", check=not_negative
     )
     retention_time_ns: ByTopic[int] = setting(
         by_topic(DURATION, 0),
@@ -295,14 +302,18 @@ class _Messages(Options, title="Messages"):
         DURATION,
         15 * MINUTE_NS,
         "Maximum time in flight of one delivery, also if the consumer extends it with TOUCH.",
+        check=positive,
     )
     max_msg_size: int = setting(SIZE, 1024 * 1024, "Maximum size of a message in bytes.", check=positive)
     max_body_size: int = setting(
         SIZE, 5 * 1024 * 1024, "Maximum size in bytes of the body of a command, such as MPUB.", check=positive
     )
-    max_req_timeout_ns: int = setting(DURATION, HOUR_NS, "Maximum delay of a requeue.")
+    max_req_timeout_ns: int = setting(DURATION, HOUR_NS, "Maximum delay of a requeue.", check=not_negative)
     max_defer_timeout_ns: int = setting(
-        DURATION, 0, "Maximum delay of a deferred publish; 0s means the value of --max-req-timeout."
+        DURATION,
+        0,
+        "Maximum delay of a deferred publish; 0s means the value of --max-req-timeout.",
+        check=not_negative,
     )
     max_attempts: ByTopic[int] = setting(
         by_topic(INT, 0),
@@ -329,14 +340,17 @@ class _Messages(Options, title="Messages"):
 
 class _Clients(Options, title="Clients"):
     max_heartbeat_interval_ns: int = setting(
-        DURATION, MINUTE_NS, "Maximum heartbeat interval that a client may request."
+        DURATION, MINUTE_NS, "Maximum heartbeat interval that a client may request.", check=not_negative
     )
     max_rdy_count: int = setting(INT, 2_500, "Maximum RDY of a consumer.", check=positive)
     max_output_buffer_size: int = setting(
-        SIZE, 64 * 1024, "Maximum output buffer in bytes that a client may request."
+        SIZE, 64 * 1024, "Maximum output buffer in bytes that a client may request.", check=not_negative
     )
     max_output_buffer_timeout_ns: int = setting(
-        DURATION, 30 * SECOND_NS, "Maximum time in the output buffer that a client may request."
+        DURATION,
+        30 * SECOND_NS,
+        "Maximum time in the output buffer that a client may request.",
+        check=not_negative,
     )
     min_output_buffer_timeout_ns: int = setting(
         DURATION, 25 * MILLISECOND_NS, "Minimum time in the output buffer that a client may request."
@@ -347,7 +361,7 @@ class _Clients(Options, title="Clients"):
         "Maximum time that output waits in a buffer, unless the client requests another.",
     )
     max_channel_consumers: int = setting(
-        INT, 0, "Maximum number of consumers of a channel on this nsqd; 0 means no limit."
+        INT, 0, "Maximum number of consumers of a channel on this nsqd; 0 means no limit.", check=not_negative
     )
     # A topic with a message takes 10 KB of memory, a channel 8: more than anybody uses, and no more than 1 GB.
     max_topics: int = setting(
@@ -470,6 +484,8 @@ def check_options(options: NsqdOptions) -> None:
     tls_options.check_tls(options)
     if options.e2e_processing_latency_percentile:
         check_package("ddsketch", "latency", "--e2e-processing-latency-percentile")
+        if options.e2e_processing_latency_window_time_ns <= 0:
+            raise BadOptions("--e2e-processing-latency-window-time must be above 0s")
     if options.auth_http_address:
         check_package("re2", "regex", "--auth-http-address")
     for prefix in ("client", "lookupd", "standby", "lease"):
@@ -482,7 +498,7 @@ def check_options(options: NsqdOptions) -> None:
 
 
 def _check_dead_letter_topics(options: NsqdOptions) -> None:
-    """Raise BadOptions for a topic that would be its own dead-letter topic: --max-attempts would have no effect.
+    """Raise BadOptions for topics that dead letters of each other come back to: --max-attempts would have no effect.
 
     A pattern may match the dead-letter topic of other topics, whose own messages then stay in it. But a topic that one of
     the two options names must have another one.
@@ -495,6 +511,26 @@ def _check_dead_letter_topics(options: NsqdOptions) -> None:
                 f"--dead-letter-topic of topic {name} must be another topic, got {name}: --max-attempts would have no "
                 "effect; by default it is the topic's name followed by .dead"
             )
+    for name in filter(None, topics.values):
+        circle = _circle_of(options, name)
+        if circle:
+            raise BadOptions(
+                f"--dead-letter-topic: dead letters would move from {' to '.join(circle)}, without an end; give one of these "
+                "topics another one, or no --max-attempts"
+            )
+
+
+def _circle_of(options: NsqdOptions, name: str) -> list[str]:
+    """Return the topics that a dead letter passes from one topic back to it; [] if it does not come back."""
+    passed = [name]
+    while options.max_attempts.of(passed[-1]):
+        following = options.dead_letter_topic.of(passed[-1]) or dead_letter_topic(passed[-1])
+        if following == passed[-1]:  # it has no other one, and its messages stay in it
+            return []
+        if following in passed:
+            return [*passed, following] if following == name else []
+        passed.append(following)
+    return []
 
 
 def _check_client_tls(options: NsqdOptions, prefix: str) -> None:

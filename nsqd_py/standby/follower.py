@@ -16,6 +16,7 @@ from typing import Any
 
 import gevent
 
+from nsqd_py.broker.data_path import DataPath
 from nsqd_py.broker.state_files import MEMBER_FILE, METADATA_FILE
 from nsqd_py.diskqueue.journals.epochs import Epochs
 from nsqd_py.errors import NsqdError
@@ -62,12 +63,16 @@ class Follower:
         self,
         options: NsqdOptions,
         directory: Path,
+        place: DataPath,
         threadpool: Any,
         log: Log,
         http_address: Callable[[], str],
         tcp_address: Callable[[], str] = lambda: "",
     ) -> None:
-        """Read the state of the data path. Raises OSError. The two functions return where other nsqds reach this one."""
+        """Read the state of the data path. Raises OSError. The two functions return where other nsqds reach this one.
+
+        Nothing is written while `place` says that the directory is another one.
+        """
         before = read_state(directory)
         self.primary = options.standby_of
         self.state = CONNECTING if self.primary else WAITING
@@ -77,6 +82,7 @@ class Follower:
         self._since_s = time.monotonic()
         self._options = options
         self._directory = directory
+        self._place = place
         self._threadpool = threadpool
         self._log = log
         self._http_address = http_address
@@ -97,7 +103,7 @@ class Follower:
         self.is_fenced = before is not None and before.is_fenced
         since_utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         was_primary = before.was_primary if before is not None else not is_new
-        self._copy = Copy(directory, since_utc, was_primary=was_primary)
+        self._copy = Copy(directory, since_utc, was_primary=was_primary, check_place=place.check)
         if options.lease:
             self._copy.member = own_member(directory, options)
         self._link: Link | None = None
@@ -105,7 +111,7 @@ class Follower:
         self._acknowledged = 0
         self._is_listed = False
         self._next_sync_s = 0.0
-        self.upkeep = Upkeep(options, directory, threadpool, log, self._copy, self._end_connection)
+        self.upkeep = Upkeep(options, directory, threadpool, log, self._copy, self._end_connection, place)
         self._greenlet: Any = None
 
     def start(self) -> None:
@@ -122,12 +128,14 @@ class Follower:
         if self._greenlet is not None:
             self._greenlet.kill()
             self._close_connection()
-            sync_paths(*self._unsynced())
+            if self._place.is_here():
+                sync_paths(*self._unsynced())
 
     @property
     def is_complete(self) -> bool:
-        """True if this nsqd has everything that the primary had, on the disk and in its store."""
-        return self._is_copied and not self._state().lacks_store(self._options.store)
+        """True if this nsqd has everything that the primary had, in its data path and in its store."""
+        has_store = not self._state().lacks_store(self._options.store)
+        return self._is_copied and has_store and self._place.is_here()
 
     def node_state(self) -> NodeState:
         """Return what the other nsqds of the group get, which fetch from this one."""
@@ -200,6 +208,7 @@ class Follower:
         is_read = False
         while True:
             try:
+                self._place.check()
                 if not is_read:
                     in_thread(self._threadpool, self._copy.read)
                     is_read = True
@@ -364,10 +373,14 @@ class Follower:
         return paths, self._directory if has_new_names else None
 
     def _acknowledge(self) -> None:
-        """Sync what was written if that is due, and acknowledge the last round. Everything that has arrived is written."""
+        """Sync what was written if that is due, and acknowledge the last round. Everything that has arrived is written.
+
+        Raises OSError, also if it was written to another directory than the data path.
+        """
         is_new = self._to_acknowledge > self._acknowledged
         if (is_new and self._options.sync_every == 1) or time.monotonic() >= self._next_sync_s:
             self._sync()
+        self._place.check()
         if is_new and self._link is not None:
             self._acknowledged = self._to_acknowledge
             self._link.send_line(b"ACK %d\n" % self._acknowledged)
@@ -377,6 +390,7 @@ class Follower:
         to_rewrite = self._copy.to_rewrite
         try:
             in_thread(self._threadpool, sync_paths, paths, directory, to_rewrite.copy())
+            self._place.check()  # files that are not there count as removed
         except BaseException:  # else the next round would be acknowledged as if they were synced
             self._copy.sync_failed(paths, has_new_names=directory is not None)
             raise

@@ -116,9 +116,9 @@ class StandbyPart(Part):
         """Follow the primary that the options name; without one, wait."""
         self._asked.before = False  # it asks again when it is a primary again
         self._asked.tried.clear()
-        follower = Follower(
-            options, self._directory, self._threadpool, self._log, self._http_address, self._tcp_address
-        )
+        place = self._broker.services.data_path
+        addresses = self._http_address, self._tcp_address
+        follower = Follower(options, self._directory, place, self._threadpool, self._log, *addresses)
         fetches = FetchServer(self._directory, self._threadpool, follower.node_state, follower.epochs_of)
         become_primary = partial(self._change_role, standby_of="", promote=True)
         self._follower = follower

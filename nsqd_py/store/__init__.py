@@ -10,6 +10,7 @@ logs_here  whose messages a store has, and which logs a data path has, by their 
 ownership  one writer at a time: claims, and rounds that only their owner can add
 leaving    refuses to leave a store that has messages which the data path lacks
 permission  decides whether an nsqd may claim a store
+nesting    refuses to begin a store inside another one
 options    the settings
 start      claims the store, and gets from it what is missing in the data path
 part       the store as a part of nsqd: its start and end, and what is shown

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from nsqd_py.broker.data_path import DataPath
 from nsqd_py.broker.state_files import BACKUP_FILE
 from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import parse_log_file_name, sync_directory
@@ -31,7 +32,7 @@ from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.feed.feed import PIECE_BYTES
 from nsqd_py.feed.pieces import Begin, Commit, Part, Piece, TopicListing, TopicsListed, Write
 from nsqd_py.objects.calls import Changed, Missing, Objects
-from nsqd_py.objects.opening import open_objects, parse_store_url
+from nsqd_py.objects.opening import is_one_store, open_objects, parse_store_url
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs.daemon_log import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, making, open_file, read_bytes
@@ -115,7 +116,7 @@ def _check_usage(options: NsqdOptions) -> None:
 
 def check_with_store(options: NsqdOptions) -> str:
     """Raise BadOptions if an nsqd with a store must restore another one. Return no warning."""
-    if options.restore_from.rstrip("/") != options.store.rstrip("/"):
+    if not is_one_store(options.restore_from, options.store):
         raise BadOptions(
             f"--restore-from={options.restore_from} must be the same as --store={options.store}, or be used without it: "
             "then it restores into --data-path, and ends"
@@ -223,7 +224,8 @@ def _make(options: NsqdOptions, work: Path, objects: Objects) -> tuple[int, int,
     copy = work / _COPY
     os.mkdir(copy, DIRECTORY_MODE)
     try:
-        nsqd = _FirstRounds(options, copy, None, Log(level=FATAL), lambda: "")
+        log = Log(level=FATAL)
+        nsqd = _FirstRounds(options, copy, DataPath(copy, log), None, log, lambda: "")
         nsqd.take()
         (copy / EPOCHS_FILE).unlink(missing_ok=True)
         for path in copy.iterdir():
@@ -242,7 +244,7 @@ def _make(options: NsqdOptions, work: Path, objects: Objects) -> tuple[int, int,
 def _add_stored(options: NsqdOptions, copy: Path, only_stored: Mapping[str, TopicListing]) -> None:
     """Add the log files to a copy that nsqd has only in its store. Raises BadBackup without --store, or if that lacks some."""
     store = next(iter(only_stored.values())).store
-    if options.store.rstrip("/") == store.rstrip("/"):
+    if is_one_store(options.store, store):
         objects = _objects_of(options, store)
         image = read_state(objects, None, copy).image
         restoration = Restoration(copy, objects, nothing, Log(level=FATAL))

@@ -21,6 +21,13 @@ def _check_acks(value: int) -> str | None:
     return None if value in (0, 1) else "must be 0 or 1: there is one store"
 
 
+def _check_endpoint(url: str) -> None:
+    if url:
+        from nsqd_py.net.http import parse_url  # slow to import; only some stores have an endpoint
+
+        parse_url(url)
+
+
 def _check_limits(limits: ByTopic[int]) -> str | None:
     return next((problem for problem in map(not_negative, limits.values) if problem), None)
 
@@ -35,7 +42,10 @@ class StoreOptions(Options, title="Store"):
         "messages, from which they outlive this machine. Credentials are those of the environment.",
     )
     store_endpoint: str = setting(
-        URL, "", "URL of the server of --store and --lease, if it is not the cloud's own: MinIO, Ceph, R2."
+        URL,
+        "",
+        "URL of the server of --store and --lease, if it is not the cloud's own: MinIO, Ceph, R2.",
+        check=_check_endpoint,
     )
     store_interval_ns: int = setting(
         DURATION,

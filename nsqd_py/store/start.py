@@ -20,6 +20,7 @@ from nsqd_py.store.files import StoredFiles
 from nsqd_py.store.history import StoreHistory
 from nsqd_py.store.image import StoreImage
 from nsqd_py.store.layout import FILES, BadObject, Head
+from nsqd_py.store.nesting import check_nesting
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 from nsqd_py.store.permission import Permission
 from nsqd_py.store.reading import not_complete_text, read_state
@@ -140,6 +141,8 @@ class StoreStart:
         self._on_progress()  # a request may have taken so long that the lease is another nsqd's, and this head too
         self._permission.check(head)
         self._is_other_node |= self._permission.is_other  # a claim that is repeated finds its own head
+        if head is None:
+            check_nesting(self._options.store, self._options.store_endpoint)
         if not self._is_restored or head is None:
             return None
         self._former_node = self._former_node or head.node

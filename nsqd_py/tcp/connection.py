@@ -53,10 +53,11 @@ from nsqd_py.protocol.commands import (
     Touch,
     words,
 )
+from nsqd_py.protocol.names import TOPOLOGY_AWARE
 from nsqd_py.protocol.parser import CommandParser, GuardedParser
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_STANDBY, STATE_SUBSCRIBED, Limits, Upgrades
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.delivery import TOPOLOGY_AWARE, nearness
+from nsqd_py.queue.delivery import nearness
 from nsqd_py.runtime.logs.bugs import report_bug
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.tcp.client import MS_NS, PUBLISH_ERRORS, Client

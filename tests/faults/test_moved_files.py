@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.runtime.private_files import lock_directory
+from tests.support.harm import mount, put_aside, put_away
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import bodies
 
@@ -17,6 +17,8 @@ pytestmark = pytest.mark.ours
 
 COUNT = 20
 BODIES = [b"%d" % number for number in range(COUNT)]
+# The longest time for which nsqd writes without a check of its data path.
+CHECKED_AFTER_S = 0.01
 REPLACED = "is not the directory that this nsqd has loaded"
 
 
@@ -58,13 +60,16 @@ def ping(nsqd: NsqdProcess) -> str:
 
 
 def until_refused(nsqd: NsqdProcess) -> list[bytes]:
-    """Publish until nsqd refuses; return the bodies that it acknowledged until then."""
+    """Publish until nsqd refuses, which it does in time; return the bodies that it acknowledged until then."""
     acknowledged = []
+    until_s = time.monotonic() + CHECKED_AFTER_S
 
     def is_refused() -> bool:
         body = b"until refused %d" % len(acknowledged)
+        is_late = time.monotonic() > until_s
         if publish(nsqd, body) == 200:
             acknowledged.append(body)
+            assert not is_late or "the disk is slow" in nsqd.log_text(), "it was not checked before the write"
             return False
         return "publishes are refused" in nsqd.log_text()
 
@@ -109,34 +114,6 @@ def test_a_data_path_that_is_reached_by_a_link_may_move(tmp_path):
 
 
 # ---- the data path
-
-
-def mount(path: Path) -> Callable[[], object]:
-    """Mount an empty file system onto a directory; return a call that ends that."""
-    done = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", path], check=False, capture_output=True)
-    if done.returncode:
-        pytest.skip(f"cannot mount: {done.stderr!r}")
-    return lambda: subprocess.run(["umount", path], check=True)
-
-
-def put_aside(path: Path) -> Callable[[], object]:
-    """Move a directory away, and make an empty one; return a call that brings it back."""
-    old = path.with_name("old")
-    path.rename(old)
-    path.mkdir()
-
-    def bring_back() -> None:
-        path.rmdir()
-        old.rename(path)
-
-    return bring_back
-
-
-def put_away(path: Path) -> Callable[[], object]:
-    """Move a directory away; return a call that brings it back."""
-    old = path.with_name("old")
-    path.rename(old)
-    return lambda: old.rename(path)
 
 
 @pytest.mark.parametrize("harm", [mount, put_aside, put_away])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import resource
@@ -19,7 +20,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.sweeps import sample
+from tests.support.sweeps import sample, sampled
 from tests.support.tool_process import ENVIRONMENT, ToolProcess, run_tool
 from tests.support.wire import mpub_body
 from tests.support.written_files import all_bodies, bodies, json_rows, leftovers, manifest, message_files
@@ -270,6 +271,45 @@ def test_messages_after_a_file_was_removed_go_to_a_new_one(nsqd, archive, output
         assert tool.stop() == 0
     assert all_bodies(output) == [b"two"]
     assert leftovers(output) == []
+
+
+def moved_away(directory: Path) -> Path:
+    return directory.rename(directory.with_name(f"{directory.name}.old"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "moved", "is_replaced"),
+    sampled(
+        itertools.product(KINDS, ["output", "work"], [True, False]),
+        (KINDS[0], "output", True),
+        (KINDS[-1], "work", False),
+    ),
+)
+def test_messages_after_a_directory_was_moved_go_to_the_new_one(
+    nsqd, archive, output, tmp_path, flags, moved, is_replaced
+):
+    """The file that was begun is finished by a start with the directory in its new place."""
+    work = output if moved == "output" else tmp_path / "work"
+    publish(nsqd, b"one")
+    suffix = flags[0].removeprefix("--format=")
+    with archive(*flags, f"--filename-format=<TOPIC>/x<REV>.{suffix}", f"--work-dir={work}") as tool:
+        wait_until_finished(nsqd)
+        old = moved_away(work)
+        if is_replaced:
+            work.mkdir()
+        publish(nsqd, b"two")
+        tool.wait_for_log("its directory was moved, replaced or mounted over")
+        wait_until_finished(nsqd)
+        assert tool.stop() == 0
+        assert tool.log_text().count("was moved, replaced") == 1
+    assert all_bodies(output) == [b"two"]
+    assert (leftovers(work), len(leftovers(old))) == ([], 1 + ("--format=parquet" in flags))
+    with archive(*flags, f"--work-dir={old}", f"--output-dir={output}") as tool:
+        tool.wait_for_log("which an earlier run left behind")
+        assert tool.stop() == 0
+    found = all_bodies(output) + (all_bodies(old) if moved == "output" else [])
+    assert sorted(found) == [b"one", b"two"]
+    assert leftovers(old) == []
 
 
 def test_two_topics_share_a_file_only_where_they_append(nsqd, archive, output):

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from nsqd_py.errors import StartError
 from nsqd_py.feed.pieces import Write
 from nsqd_py.objects.calls import StoreError, StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.store import rounds
 from nsqd_py.store.image import StoreImage, StoreReader
 from nsqd_py.store.layout import BadObject
+from nsqd_py.store.nesting import check_nesting
 from nsqd_py.store.ownership import Claims, Owner, Superseded, claim
 from tests.support.bucket_faults import ANY, CONFLICTS, FaultProxy, late
 from tests.support.buckets import Bucket
@@ -126,3 +128,19 @@ def test_a_bucket_that_refuses(s3_bucket: Bucket, tmp_path: Path, monkeypatch: p
         claim(open_objects(s3_bucket.url("store")), "node", Claims(tmp_path), lambda _: None)
     with pytest.raises(StoreRefused, match="NoSuchBucket"):
         claim(open_objects("s3://no-such-bucket/store"), "node", Claims(tmp_path), lambda _: None)
+
+
+def test_a_store_is_not_begun_inside_or_around_another_one_of_its_bucket(
+    s3_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_bucket.environment().items():
+        monkeypatch.setenv(name, value)
+    url = s3_bucket.url("outer/nsq")
+    claim(open_objects(url), "other", Claims(tmp_path), lambda _: None)
+    for inside in ("outer/nsq/inner", "outer/nsq/files/t"):
+        with pytest.raises(StartError, match="lies in the store .*outer/nsq of other"):
+            check_nesting(s3_bucket.url(inside), "")
+    for around in ("outer", ""):
+        with pytest.raises(StartError, match="outer/nsq of other lies in --store"):
+            check_nesting(s3_bucket.url(around).rstrip("/"), "")
+    check_nesting(s3_bucket.url("outer/next"), "")

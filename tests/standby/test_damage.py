@@ -12,7 +12,7 @@ import pytest
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.standby.conftest import Start
-from tests.support.harm import flip
+from tests.support.harm import flip, mount, put_aside, put_away
 from tests.support.member import secret_file
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import (
@@ -23,7 +23,7 @@ from tests.support.standby_processes import (
     wait_until_it_follows,
     wait_until_it_has_all,
 )
-from tests.support.sweeps import sampled
+from tests.support.sweeps import sample, sampled
 from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
@@ -292,3 +292,29 @@ def test_what_was_damaged_while_a_standby_was_stopped_is_repaired(primary, follo
     wait_until(lambda: path.read_bytes() == before, DEADLINE_S, "the repair")
     wait_until_it_follows(standby)
     assert figures_of(standby)["repaired_bytes"] == 2 * RECORD_BYTES
+
+
+# ---- the data path of a standby
+
+
+@pytest.mark.parametrize("harm", [mount, *sample(put_aside, put_away)])
+def test_a_standby_copies_nothing_to_another_directory(harm, primary, follow):
+    standby = follow("--sync-every=1")
+    bring_back = harm(standby.data_path)
+    try:
+        primary.post("/pub?topic=t", b"later")
+        wait_until(lambda: "cannot follow" in standby.log_text(), DEADLINE_S, "the standby to see it")
+        moved = "is not the directory that this nsqd has loaded"
+        assert moved in figures_of(standby)["error"]
+        assert standby.http("GET", "/ping").status == 500
+        assert standby.http("POST", "/promote").text == '{"message":"STANDBY_INCOMPLETE"}'
+        found = list(standby.data_path.iterdir()) if standby.data_path.exists() else []
+        assert found == [], "nothing is written there"
+    finally:
+        bring_back()
+    wait_until_it_follows(standby)
+    wait_until_it_has_all(primary)
+    primary.kill()
+    promote(standby)
+    assert consume_all(standby, "t", "c") == [*BODIES, b"later"]
+    assert "it is copied again" not in standby.log_text()

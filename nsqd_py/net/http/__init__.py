@@ -37,6 +37,10 @@ class Unreachable(HttpClientError):
     """Connecting failed, so no request was sent."""
 
 
+class AnswerTooLong(HttpClientError):
+    """The answer has more bytes than this client receives."""
+
+
 class BadStatus(HttpClientError):
     """The answer has another status than 200."""
 

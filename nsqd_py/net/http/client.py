@@ -19,7 +19,7 @@ import gevent
 from gevent import socket, ssl
 
 from nsqd_py.net.addresses import check_host
-from nsqd_py.net.http import BadStatus, HttpClientError, Unreachable, Url, parse_url
+from nsqd_py.net.http import AnswerTooLong, BadStatus, HttpClientError, Unreachable, Url, parse_url
 from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.net.tls_context import advised
 from nsqd_py.net.tls_options import HttpClientOptions, peer_context
@@ -151,7 +151,7 @@ class HttpClient:
         if response.status != 200:
             error = _read_up_to(response, _MAX_ERROR_BYTES)[:_MAX_ERROR_BYTES]
             raise BadStatus(response.status, response.reason, error)
-        too_long = HttpClientError(f"the answer is longer than {self.max_answer_bytes} bytes")
+        too_long = AnswerTooLong(f"the answer is longer than {self.max_answer_bytes} bytes")
         if (response.length or 0) > self.max_answer_bytes:
             raise too_long
         if admit is not None and response.length is not None:

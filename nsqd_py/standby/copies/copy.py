@@ -7,7 +7,7 @@ appended, a journal or a sparse file is replaced by another one under its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from google_crc32c import extend
@@ -48,9 +48,20 @@ class Copy:
     to_rewrite    names of files whose last sync failed
     """
 
-    def __init__(self, directory: Path, since_utc: str, *, was_primary: bool) -> None:
-        """Read the epochs; `read` finds the files. `since_utc`, in names of directories, is when this nsqd began to follow."""
+    def __init__(
+        self,
+        directory: Path,
+        since_utc: str,
+        *,
+        was_primary: bool,
+        check_place: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Read the epochs; `read` finds the files. `since_utc`, in names of directories, is when this nsqd began to follow.
+
+        `check_place` raises OSError if the directory is another one by now; it is called before a file is opened or replaced.
+        """
         self.was_primary = was_primary
+        self._check_place = check_place
         self.member: GroupMember | None = None
         self._directory = directory
         self._read_epochs()
@@ -175,6 +186,7 @@ class Copy:
         if self._open is None or self._open[0] != name or kind != codec.WRITE or not offset:
             self._close_file()  # it may be replaced or removed now
             check_name(name)
+            self._check_place()
         if name.endswith(JOURNAL_SUFFIX):
             self._unfinished.changed(topic_of(name) or "")
         if kind == codec.WRITE:

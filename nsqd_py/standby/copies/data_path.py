@@ -68,7 +68,11 @@ class StandbyState:
 
     def lacks_store(self, store: str) -> bool:
         """True if an nsqd with this --store lacks messages that the primary has only in another one."""
-        return bool(self.needs_store) and self.needs_store.rstrip("/") != store.rstrip("/")
+        if not self.needs_store:
+            return False
+        from nsqd_py.objects.opening import is_one_store  # only a standby of an nsqd with a store needs it
+
+        return not is_one_store(self.needs_store, store)
 
 
 def read_state(directory: Path) -> StandbyState | None:

@@ -15,6 +15,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from nsqd_py.broker.data_path import DataPath
 from nsqd_py.broker.upkeep.scrub import ScrubbedFile, damage_text
 from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.journals.ranges import Range, count_of
@@ -39,6 +40,7 @@ class Upkeep:
 
     damage       what is wrong now
     _copy_again  ends the connection, so that the next offer says what must be sent again
+    _place       says whether the directory is still that of the copy; else nothing is checked or repaired
     """
 
     _options: NsqdOptions
@@ -47,6 +49,7 @@ class Upkeep:
     _log: Log
     _copy: Copy
     _copy_again: Callable[[], None]
+    _place: DataPath
 
     def __post_init__(self) -> None:
         self.damage = CopyDamage()
@@ -68,6 +71,9 @@ class Upkeep:
         files: list[KnownFile] = []
         while True:
             gevent.sleep(_POLL_INTERVAL_S)
+            if not self._place.is_here():
+                self._copy_again()  # the next connection says why it cannot follow
+                continue
             files = files or self._copy.known_files()
             checked = files[:_FILES_AT_ONCE]
             files = files[_FILES_AT_ONCE:]

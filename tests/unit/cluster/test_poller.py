@@ -19,6 +19,7 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller, clock_ahead_s
 from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.upstream import AnswerBudget
+from nsqd_py.net.http import AnswerTooLong
 
 INTERVAL_S = 1.6  # so a round waits for at most 0.8 s
 
@@ -298,3 +299,49 @@ def test_a_standby_of_a_primary_that_is_gone_can_be_named(servers: Servers, poll
     for _ in range(2):
         asker.round()
     assert asker.cluster.nodes.keys() == {"b:2"}
+
+
+def test_of_many_nsqds_that_do_not_answer_some_are_asked_in_a_round_in_turn(
+    servers: Servers, poller: MakePoller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsqd_py.cluster.poller._MOST_FAILING", 2)
+    gone = [f"gone{number}" for number in range(5)]
+    servers.answers = {"l/nodes": named("good", *gone), "good:2/stats": stats(t=1)}
+    servers.answers |= {f"{host}:2/stats": UpstreamError("refused") for host in gone}
+    asker = poller(lookupds=("l",))
+    assert len(servers.asked) == 1 + 6, "each one once"
+    asked = []
+    for _ in range(3):
+        servers.asked.clear()
+        asker.round()
+        assert "good:2/stats" in servers.asked
+        asked += [one for one in servers.asked if one.startswith("gone")]
+        assert len(servers.asked) == 4
+    assert set(asked) == {f"{host}:2/stats" for host in gone}
+    servers.answers["gone3:2/stats"] = stats(t=2)
+    for _ in range(3):
+        asker.round()
+    assert depth(asker) == 3
+
+
+def test_statistics_with_too_many_values_say_how_many_topics_and_channels_there_are(
+    servers: Servers, poller: MakePoller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsqd_py.runtime.documents.MAX_VALUES", 10)
+    monkeypatch.setattr("nsqd_py.runtime.documents._COUNTED_FROM_BYTES", 10)
+    servers.answers = {"a:2/stats": stats(t=1, u=2, v=3), "a:2/info": {"tcp_port": 1}}
+    (node,) = poller(nsqds=("a:2",)).cluster.nodes.values()
+    assert node.failure.startswith(
+        "it has 3 topics and 0 channels, too many to read: the answer has more than 10 values"
+    )
+    assert "nsq-stat --topic" in node.failure
+
+
+def test_statistics_that_are_too_long_say_why(servers: Servers, poller: MakePoller) -> None:
+    error = UpstreamError("the answer is longer than 9 bytes")
+    error.__cause__ = AnswerTooLong()
+    servers.answers = {"a:2/stats": error, "a:2/info": {"tcp_port": 1}}
+    (node,) = poller(nsqds=("a:2",)).cluster.nodes.values()
+    assert node.failure.startswith(
+        "the answer is longer than 9 bytes: it has too many topics and channels; nsq-stat"
+    )

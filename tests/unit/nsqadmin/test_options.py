@@ -28,6 +28,9 @@ def test_base_paths(given: str, clean: str) -> None:
             "--http-client-tls-cert and --http-client-tls-key must be given together",
         ),
         ({"http_client_tls_root_ca_file": "/nowhere"}, "cannot use --http-client-tls-root-ca-file /nowhere"),
+        ({"lookupd_http_address": ("10.0.0.300:4161",)}, '"10.0.0.300" is not a host'),
+        ({"acl_http_header": "X User"}, "--acl-http-header must be the name of a header, got .X User."),
+        ({"acl_groups_http_header": "Groups:"}, "--acl-groups-http-header must be the name of a header"),
         ({"allow_config_from_cidr": "nonsense"}, "failed to parse --allow-config-from-cidr .nonsense."),
         (
             {"acl_http_header_from": ("unix", "10.0.0.0/33")},

@@ -47,6 +47,10 @@ def test_tls_required(flag: str, required: int) -> None:
         ({"tls_cert": "/nowhere.pem", "tls_key": "/nowhere.key"}, "cannot use --tls-cert /nowhere.pem"),
         ({"tls_client_auth_policy": "require"}, "must be require-verify"),
         ({"tls_client_auth_policy": "require-verify"}, "needs --tls-root-ca-file"),
+        ({"inactive_producer_timeout_ns": 0}, "--inactive-producer-timeout must be positive"),
+        ({"tombstone_lifetime_ns": -1}, "--tombstone-lifetime must not be negative"),
+        ({"broadcast_address": "http://a"}, "--broadcast-address must be a host"),
+        ({"tcp_address": "10.0.0.300:4160"}, '"10.0.0.300" is not an IPv4 address'),
         ({"tls_root_ca_file": "/nowhere.pem"}, "cannot use --tls-root-ca-file /nowhere.pem: No such file"),
     ],
 )

@@ -266,6 +266,36 @@ def test_refused(flag: str, says: str) -> None:
         check_options(read_options([flag]))
 
 
+CIRCLES = [
+    (["--max-attempts=5", "--dead-letter-topic=a=b", "--dead-letter-topic=b=a"], "from b to a to b"),
+    (["--max-attempts=5", "--dead-letter-topic=a.dead=a"], "from a to a.dead to a"),
+    (
+        ["--max-attempts=x*=5", "--dead-letter-topic=x1=x2", "--dead-letter-topic=x*=x1"],
+        "from x2 to x1 to x2",
+    ),
+    (["--max-attempts=a=5", "--dead-letter-topic=a=b", "--dead-letter-topic=b=a"], None),
+    (
+        [
+            "--max-attempts=5",
+            "--dead-letter-topic=a=b",
+            "--dead-letter-topic=b=c",
+            "--dead-letter-topic=c=c2",
+        ],
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("flags", "circle"), CIRCLES)
+def test_dead_letters_do_not_move_in_a_circle(flags: list[str], circle: str | None) -> None:
+    options = read_options(flags)
+    if circle is None:
+        check_options(options)
+        return
+    with pytest.raises(BadOptions, match=f"^--dead-letter-topic: dead letters would move {circle}, without"):
+        check_options(options)
+
+
 @pytest.mark.parametrize("flag", ["--dead-letter-topic=orders", "--dead-letter-topic=o*=orders"])
 def test_a_topic_with_a_limit_needs_another_topic_for_its_dead_letters(flag: str) -> None:
     with pytest.raises(BadOptions, match="topic orders must be another topic, got orders"):

@@ -214,6 +214,30 @@ BAD_OPTIONS = [
     (["--e2e-processing-latency-percentile=0.9,1.5"], "in .0,1., got 1.5,0.9"),
     (["--e2e-processing-latency-percentile=0"], "in .0,1., got 0.0"),
     (["--e2e-processing-latency-percentile=nan"], "in .0,1., got nan"),
+    (
+        ["--e2e-processing-latency-percentile=0.9", "--e2e-processing-latency-window-time=0s"],
+        "^--e2e-processing-latency-window-time must be above 0s",
+    ),
+    (["--tcp-address=999.1.1.1:1"], '"999.1.1.1" is not an IPv4 address'),
+    (
+        ["--lookupd-tcp-address=10.0.0:4160", "--statsd-address=1.2.3.4.5:1"],
+        '"1.2.3.4.5" is not an IPv4 address',
+    ),
+    (["--auth-http-address=http://10.0.0.256/"], '"10.0.0.256" is not a host'),
+    ([f"--unix-socket=/tmp/{'x' * 103}"], "has 108 bytes, and the path of a unix socket at most 107"),
+    (["--broadcast-address=10.0.0.1:4150"], '^--broadcast-address must be a host .*, got "10.0.0.1:4150"$'),
+    (["--broadcast-address=a b"], "^--broadcast-address must be a host"),
+    (["--enable-experiment=nope"], "^--enable-experiment must be topology-aware-consumption, got nope$"),
+    (["--max-msg-timeout=0s"], "^--max-msg-timeout must be positive"),
+    (["--max-req-timeout=-1s"], "^--max-req-timeout must not be negative"),
+    (["--max-defer-timeout=-1s"], "^--max-defer-timeout must not be negative"),
+    (["--max-heartbeat-interval=-1s"], "^--max-heartbeat-interval must not be negative"),
+    (["--max-output-buffer-size=-1"], "^--max-output-buffer-size must not be negative"),
+    (["--max-output-buffer-timeout=-1s"], "^--max-output-buffer-timeout must not be negative"),
+    (["--max-channel-consumers=-1"], "^--max-channel-consumers must not be negative"),
+    (["--max-bytes-per-file=-1"], "^--max-bytes-per-file must not be negative"),
+    (["--sync-timeout=-1s"], "^--sync-timeout must not be negative"),
+    (["--store-endpoint=minio:9000"], "^--store-endpoint: a URL must begin with http"),
 ]
 
 
@@ -230,6 +254,11 @@ def test_nsqd_refuses(argv: list[str], complaint: str) -> None:
         ["--node-id=0", "--max-deflate-level=1"],
         ["--node-id=1023", "--max-deflate-level=9"],
         ["--auth-http-request-method=post", "--e2e-processing-latency-percentile=1.0,0.001"],
+        ["--tcp-address=127.1:0", "--http-address=0:1", "--statsd-address=1e100.net:1"],
+        [f"--unix-socket=/tmp/{'x' * 102}", "--enable-experiment=topology-aware-consumption"],
+        ["--broadcast-address=::1"],
+        ["--broadcast-address="],
+        ["--sync-timeout=0s", "--max-bytes-per-file=0", "--max-req-timeout=0s"],
     ],
 )
 def test_nsqd_takes_the_limits(argv: list[str]) -> None:

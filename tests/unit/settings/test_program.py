@@ -123,6 +123,7 @@ REFUSED = {
     "a value that a check refuses": ("nsqd", ("--max-connections=-1",), "--max-connections"),
     "a file that is not there": ("nsqd", ("--tls-cert=none.pem", "--tls-key=none.pem"), "none.pem"),
     "no data path": ("nsqd", ("--data-path=none",), "none"),
+    "no directory of a socket": ("nsqd", ("--unix-socket=none/nsqd.sock",), "none is not a directory"),
     "standbys without a proof": ("nsqd", ("--accept-standbys",), "--standby-secret-file"),
     "one address twice": ("nsqd", ("--tcp-address=:4151",), "--tcp-address and --http-address are the same"),
     "an unknown key": ("nsqlookupd", ("--config=bad.toml",), 'unknown key "nonsense"'),

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from nsqd_py.broker.data_path import DataPath
 from nsqd_py.diskqueue.files.log_file import log_file_name
 from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.journals.journal import CHANGE, SNAPSHOT, encode_entry
@@ -19,7 +20,7 @@ from nsqd_py.standby.copies.copy import Copy
 from nsqd_py.standby.copies.data_path import BadFileName
 from nsqd_py.standby.follower import Follower
 from nsqd_py.standby.messages import BadStandbyMessage
-from tests.unit.fakes import FakeThreadPool, make_batch
+from tests.unit.fakes import FakeLog, FakeThreadPool, make_batch
 
 CREATED = (Epoch(100, 0),)
 PROMOTED = (*CREATED, Epoch(200, 2))
@@ -222,6 +223,7 @@ def test_what_a_failed_sync_was_to_cover_is_written_again_and_synced(
     follower = Follower.__new__(Follower)
     follower._copy, follower._threadpool, follower._directory = copy, FakeThreadPool(), tmp_path
     follower._options = read_options([])
+    follower._place = DataPath(tmp_path, FakeLog())
     for _ in range(2):
         with pytest.raises(OSError, match="bad disk"):
             follower._sync()

@@ -429,3 +429,19 @@ def test_options_that_do_not_fit_together(flags: list[str], says: str) -> None:
 def test_unknown_words_of_names_are_refused(flag: str, says: str) -> None:
     with pytest.raises(BadOptions, match=says):
         PROGRAM.read([flag]).check_values()
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_closed_file_whose_directory_was_moved_waits_for_it(work: Path, is_replaced: bool) -> None:
+    """Else the manifest of the new directory would have a file that is not there."""
+    file = written(work, work)
+    away = work.rename(work.parent / "away")
+    if is_replaced:
+        work.mkdir()
+    with pytest.raises(FileNotFoundError, match="was moved, replaced or mounted over"):
+        file.finish()
+    assert not work.exists() or os.listdir(work) == []
+    if is_replaced:
+        work.rmdir()
+    away.rename(work)
+    assert file.finish().path == "x-000000.log"

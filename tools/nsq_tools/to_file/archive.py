@@ -270,11 +270,16 @@ class Archive:
         if not current:
             return
         with suppress(OSError):  # if the disk keeps failing, the next write reports it
-            if current.output.is_removed:
-                self.abandon()
-                current.claim.release()  # a new file may get the same name
-            else:
-                current.output.rewind()
+            output = current.output
+            output.rewind()
+            if output.is_removed or output.is_moved:
+                self._leave(current, is_lost=output.is_removed)
+
+    def _leave(self, current: _Current, is_lost: bool) -> None:
+        """Go on in a new file. The claim of one that was moved stays, for a start with the directory that it is in now."""
+        self.abandon()
+        if is_lost or current.output.is_shared:
+            current.claim.release()  # a new file may get the same name
 
     # --- from file to file
 

@@ -81,7 +81,7 @@ def make_directories(directory: Path, base: Path | None = None) -> None:
     base  a directory that contains it: below that, only symbolic links are followed that this user, root, or the
           owner of their directory has made
     """
-    if base:
+    if base and base.exists():  # not after it was moved away
         _check_links(directory, base)
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -270,6 +270,9 @@ class FinishedFile:
     def finish(self) -> ManifestEntry:
         """Finish the file; return its line in the manifest. May block. May be called again after an OSError."""
         details = self.claim.details
+        if self.claim.is_moved:
+            text = "its directory was moved, replaced or mounted over; bring it back, or start nsq-to-file with it"
+            raise FileNotFoundError(errno.ENOENT, text, str(self.claim.work_dir))
         is_repeated = bool(self.entry.path)
         if not is_repeated:
             self._move()

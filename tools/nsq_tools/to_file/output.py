@@ -32,6 +32,7 @@ MODE = 0o666  # for other programs to read, unless the umask says otherwise
 # Not *.jsonl: programs that read the messages of a glob such as that would take it for messages.
 MANIFEST = "_nsq_manifest"
 _MOST_RANGES = 100
+_MOVED = "its directory was moved, replaced or mounted over, with what is finished of the file; a new one is begun, with the rest"
 # The names of claims.
 PREFIX = ".nsq_to_file."
 _SUFFIX = ".json"
@@ -57,6 +58,8 @@ class OutputFile:
         self._written_end = 0
         self._written_checksum = 0
         self._is_name_synced = False
+        # Before the file has its name there: a directory that is replaced in between counts as moved.
+        self._directory = path.parent.stat()
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (0 if is_shared else os.O_EXCL)
         self._fd = open_file(path, flags, MODE)
         try:
@@ -73,6 +76,14 @@ class OutputFile:
     def is_removed(self) -> bool:
         """True if the file has no name any more, so that nothing will find what is written to it."""
         return not os.fstat(self._fd).st_nlink
+
+    @property
+    def is_moved(self) -> bool:
+        """True if its path leads to another directory, which was moved, replaced or mounted over. Raises OSError.
+
+        A file that was renamed alone is not: its directory is there, and SIGHUP begins a new file, as for logrotate.
+        """
+        return not _leads_to(self.path.parent, self._directory)
 
     @property
     def synced_bytes(self) -> int:
@@ -94,11 +105,13 @@ class OutputFile:
         """Sync the file and, the first time, its directory.
 
         After an error, call `rewind`: the data since the last sync may be lost, even if a later sync succeeds.
-        Raises FileNotFoundError if the file was removed.
+        Raises FileNotFoundError if the file was removed, or moved together with its directory.
         """
         os.fdatasync(self._fd)
         if self.is_removed:
             raise FileNotFoundError(errno.ENOENT, "the file was removed; a new one is begun", str(self.path))
+        if self.is_moved:
+            raise FileNotFoundError(errno.ENOENT, _MOVED, str(self.path))
         if not self._is_name_synced:
             sync_directory(self.path.parent)
             self._is_name_synced = True
@@ -148,6 +161,14 @@ class OutputFile:
         self.checksum = None
         self.end = size
         self._written_end = size
+
+
+def _leads_to(path: Path, status: os.stat_result) -> bool:
+    """True if this is the path of the file or directory with this status. Raises OSError."""
+    try:
+        return os.path.samestat(path.stat(), status)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -297,6 +318,12 @@ class Claim:
         """Return the path of its file while it is written."""
         return self.work_dir / self.details.work_name
 
+    @property
+    def is_moved(self) -> bool:
+        """True if it has a name, but not its path: its directory was moved, replaced or mounted over. Raises OSError."""
+        status = os.fstat(self._fd)
+        return status.st_nlink > 0 and not _leads_to(self._path, status)
+
     def update(self, details: ClaimDetails) -> None:
         """Write a new claim, which replaces the old one when it is locked and complete. Raises OSError."""
         unnamed = self._path.with_suffix(_NEW_SUFFIX)
@@ -361,7 +388,10 @@ def _take_over(path: Path, report: Callable[[str], None]) -> Claim | None:
         if is_open_to_all(path.parent) and status.st_uid != os.geteuid():
             raise ValueError("another user wrote it, and everyone can write to its directory")
         if path.suffix == _SUFFIX:
-            return Claim(path, _parsed(os.pread(descriptor, status.st_size, 0)), descriptor)
+            details = _parsed(os.pread(descriptor, status.st_size, 0))
+            if details.is_shared:  # it is written where it stays, also if that directory was moved
+                details = replace(details, output_dir=str(path.parent))
+            return Claim(path, details, descriptor)
         path.unlink()
     except BAD_CONTENT as error:
         report(f"{path} is left alone: {describe(error)}")
