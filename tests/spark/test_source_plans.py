@@ -23,7 +23,9 @@ from nsq_spark.source.live_options import live_options
 from nsq_spark.source.nsqds import LostMessages
 from tests.support.archived_topic import (
     ALL,
+    CHANNEL,
     COLUMNS,
+    FILE_BYTES,
     SMALL_FILES,
     TOPIC,
     Place,
@@ -117,6 +119,24 @@ def test_a_start_in_a_hole_of_a_moment(make_nsqd: MakeNsqd, place: Place) -> Non
 
 
 # ---- tables that were rewritten
+
+
+def test_messages_that_were_dropped_between_two_files_that_are_there(
+    make_nsqd: MakeNsqd, place: Place
+) -> None:
+    """A deferred message keeps the first file; those behind it, which nothing keeps, are archived."""
+    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}")
+    nsqd.create(TOPIC, CHANNEL)
+    nsqd.post(f"/pub?topic={TOPIC}&defer=3600000", b"0".ljust(FILE_BYTES - 100))
+    publish(nsqd, range(1, 101))
+    place.archive(nsqd)
+    files = nsqd.http("GET", f"/topic/log?topic={TOPIC}").json()["files"]
+    assert (files[0]["end_seq"], files[0]["sparse"]) == (1, False)
+    assert files[1]["first_seq"] > 1
+    one = place.reader(nsqd)
+    found, _ = followed(one, one.initialOffset())
+    assert found == list(range(101))
+    assert place.table(nsqd) == list(range(101))
 
 
 def test_a_table_whose_files_were_rewritten(make_nsqd: MakeNsqd, place: Place) -> None:

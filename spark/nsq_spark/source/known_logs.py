@@ -110,7 +110,7 @@ class KnownLogs:
         answer = self.topics.read(log, id=message_id)
         if answer.first.seq <= answer.earliest_seq:  # it was dropped since then
             return None
-        return Position(message_id, answer.first.count, answer.first.epoch)
+        return Position(message_id, answer.first.seq - answer.missing, answer.first.epoch)
 
     def with_epoch(self, topic: str, epoch: int | None) -> LogKey | None:
         """Return the log that has an epoch, or had it before its topic was deleted, whatever the address of its nsqd was."""

@@ -72,6 +72,8 @@ class Retained(NamedTuple):
     earliest_seq  retained of the topic
     ended         epochs of the logs of this name that were deleted, and how many messages each had
     earliest_id   before the earliest message that is retained; 0 if none was dropped, None if it is not known
+    missing       how many messages that were asked for are missing directly before `first`, although some before them are
+                  retained; 0 also if it is not known
     """
 
     data: bytes
@@ -81,9 +83,14 @@ class Retained(NamedTuple):
     earliest_seq: int
     ended: tuple[Span, ...] = ()
     earliest_id: int | None = None
+    missing: int = 0
 
     def has_all_behind(self, message_id: int) -> bool:
-        """True if the log had the message with the id that was asked for, or one before it, and dropped none behind it."""
+        """True if the log had the message with the id that was asked for, or one before it, and none is missing between it and
+        `first`.
+        """
+        if self.missing:
+            return False
         is_last_dropped = bool(self.earliest_id) and message_id >= (self.earliest_id or 0)
         return is_last_dropped or self.first.seq > self.earliest_seq
 
@@ -123,6 +130,7 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **start: in
             for name, seq in (("Before", "First"), ("End", "End"))
         )
         earliest_id = headers.get("X-Nsq-Earliest-Id")
+        has_asked = "X-Nsq-Asked-Seq" in headers  # earlier versions do not say it
         return Retained(
             body,
             first,
@@ -131,6 +139,7 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **start: in
             number("Earliest-Seq"),
             _ended_in(headers),
             int(earliest_id, 16) if earliest_id else None,
+            first.seq - number("Asked-Seq") if has_asked else 0,
         )
     except (NoPath, ValueError):
         raise Refused(

@@ -175,7 +175,7 @@ class Planner:
         report_loss(self.options, log, Position(None, asked, low.epoch), low.seq - asked)
 
     def _check_kept(self, log: LogKey, message_id: int) -> Position:
-        """Return the position behind an id. Report messages that the log may have dropped there; it does not say how many.
+        """Return the position behind an id. Report messages that the log may have dropped there.
 
         Raises LostMessages.
         """
@@ -183,7 +183,8 @@ class Planner:
         is_kept = answer.has_all_behind(message_id) or message_id == answer.end.last_id
         if not is_kept:
             before = Position(message_id, None, answer.end.epoch)
-            report_loss(self.options, log, before, answer.earliest_seq, is_most=True)
+            lost = answer.missing or answer.earliest_seq
+            report_loss(self.options, log, before, lost, is_most=not answer.missing)
         return answer.first
 
     def _warn_later(self, log: LogKey, time: dict[str, int]) -> None:
