@@ -173,10 +173,7 @@ class KnownLogs:
 
     def _log_with(self, topic: str, part: NsqdPart) -> LogKey | None:
         """Return the log that has a message, under whatever name the archive knows its nsqd."""
-        before_id = part.last_id - 1
         for log, retained in list(self._now.items()):
-            if log.topic == topic and not retained.is_empty:
-                answer = self.topics.read(log, id=before_id)
-                if not answer.is_empty and answer.first.message_id == before_id:
-                    return log
+            if log.topic == topic and not retained.is_empty and self.topics.has(log, part.last_id):
+                return log
         return None

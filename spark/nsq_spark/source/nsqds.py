@@ -316,8 +316,11 @@ class LiveTopics:
             except ArchiveError as error:
                 failures[log] = str(error)
         epochs = {(log.topic, retained.end.epoch) for log, retained in found.items()}
+        new_topics = {log.topic for log in found.keys() - known.keys()}
         for log in failures.keys() - named:
-            if (log.topic, known[log].epoch) in epochs:  # its nsqd answers under another name
+            epoch = known[log].epoch
+            # Its nsqd answers under another name, or may do so, which the planner finds out.
+            if (log.topic, epoch) in epochs or (epoch is None and log.topic in new_topics):
                 del failures[log]
         self.silent = set(failures)
         if failures and (of_all or len(failures) == len(logs)):
@@ -366,6 +369,11 @@ class LiveTopics:
     def read(self, log: LogKey, **position: int) -> Retained:
         """Return the record at a position. Raises NoTopic and ArchiveError."""
         return read(log.nsqd, log.topic, 1, self._options.access, **position)
+
+    def has(self, log: LogKey, message_id: int) -> bool:
+        """True if a log retains a message. Raises NoTopic and ArchiveError."""
+        answer = self.read(log, id=message_id - 1)
+        return not answer.is_empty and answer.first.message_id == message_id - 1
 
     def waiting(self, log: LogKey, earliest_seq: int) -> int:
         """Return how many messages before its earliest one an nsqd keeps for channels, such as deferred ones, in files without

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -41,6 +42,11 @@ _UNREAD = (
 _WAITING = (
     "nsq: %d messages of topic %s on %s are not read: they are older than the earliest one that nsqd hands out, which keeps them "
     "for a channel that has not finished them (deferred ones)"
+)
+_MAY_HAVE_MOVED = (
+    "nsq: the checkpoint has no epoch of topic {topic} on {old}, which is not there, so it is not known if {new} is that nsqd at "
+    "another address; if it is, begin with another checkpointLocation and startingOffsets='{offsets}', otherwise name {old} in "
+    "the option goneNsqds"
 )
 _BEGINS_LATER = (
     "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
@@ -98,6 +104,7 @@ class Planner:
             self.history = History(options.archive, self.logs.owners, options.remembered_at, waits=waits)
         self._columns = columns
         self._unread: set[LogKey] = set()
+        self._recognized: dict[LogKey, LogKey] = {}  # see `_recognize`
         self._reported: dict[LogKey, tuple[Position, int]] = {}  # with failOnDataLoss=false, each loss once
 
     @property
@@ -248,6 +255,7 @@ class Planner:
         self.logs.learn(before.ends)
         if self.history:
             self.history.refresh()
+        self._recognize(before, there)
         begins = self._begins(before, there)
         moved = {log for log, position in before.ends.items() if self._is_elsewhere(log, position)}
         known = {log: position for log, position in before.ends.items() if log not in moved}
@@ -262,13 +270,52 @@ class Planner:
         left = {log: count - taken[log] for log, count in waiting.items()}
         begins = {log: reach.low for log, reach in reaches.items() if log in begins}
         # The name under which a log is read now may have to wait for the archive.
-        renamed = {log for log in moved if self.logs.answering(log.topic, before.ends[log].epoch) in ends}
+        renamed = {log for log in moved if self._name_now(log, before.ends[log]) in ends}
         read = {log: position for log, position in before.ends.items() if log not in renamed}
         return Batch(TopicOffset(read | ends, begins), waiting, left)
 
     def _is_elsewhere(self, log: LogKey, position: Position) -> bool:
         """True if a log has answered under another name of its nsqd, whoever has the address that the query knows."""
-        return self.logs.answering(log.topic, position.epoch) not in (None, log)
+        return self._name_now(log, position) not in (None, log)
+
+    def _name_now(self, log: LogKey, position: Position) -> LogKey | None:
+        """Return the log with a position of the query, under the name under which it has answered; None if it has not."""
+        return self._recognized.get(log) or self.logs.answering(log.topic, position.epoch)
+
+    def _recognize(self, offset: TopicOffset, there: Answers) -> None:
+        """Find out which logs of an offset without epochs answer under another name: those with the last message that was read.
+
+        Raises ArchiveError if another nsqd has the topic, and it is not known if it is the same one.
+        """
+        self._recognized = {}
+        if self.history is None:
+            return
+        found: dict[LogKey, LogKey] = {}
+        for log, position in offset.ends.items():
+            is_gone = bool(self.options.gone & {log.nsqd, "*"})
+            if position.epoch is not None or log in there or log in self.topics.silent or is_gone:
+                continue
+            new = [
+                other
+                for other, retained in there.items()
+                if other.topic == log.topic and self._left(offset, other, retained) is None
+            ]
+            same = [other for other in new if self._has_read(other, position)]
+            if same:
+                found[log] = same[0]
+            elif new:
+                offsets = json.dumps({log.topic: {new[0].nsqd: f"{position.last_id:016x}"}})
+                raise ArchiveError(
+                    _MAY_HAVE_MOVED.format(topic=log.topic, old=log.nsqd, new=new[0].nsqd, offsets=offsets)
+                )
+        self._recognized = found
+
+    def _has_read(self, log: LogKey, position: Position) -> bool:
+        """True if a log has the last message before a position, or begins there."""
+        last_id = position.last_id
+        archive = self._archive.of(log)
+        begins = 0, archive.beginning.last_id if archive.beginning else 0
+        return last_id in begins or self.topics.has(log, last_id) or archive.has(last_id)
 
     def _end_of_batch(self, log: LogKey, reach: _Reach, most: int) -> Position:
         """Return the position behind the first messages within reach."""
@@ -363,6 +410,7 @@ class Planner:
             for other, position in before.ends.items()
             if other.topic == log.topic and position.epoch in retained.epochs
         ]
+        found += [before.ends[other] for other, now in self._recognized.items() if now == log]
         if found and own is not None and own.epoch is None:
             found.append(own)
         if own is None and not found and self.history:
@@ -451,13 +499,15 @@ class Planner:
     def partitions(self, start: TopicOffset, end: TopicOffset, there: Answers) -> list[InputPartition]:
         """Return what a batch reads; `there` has the logs of nsqds that answer. It is needed if there is an archive."""
         self.logs.learn(end.ends)
+        self._recognize(end, there)
         bounds: dict[LogKey, Span] = {}
         ranges: dict[LogKey, tuple[Position, Position]] = {}
         for log, high in end.ends.items():
             low = end.begins.get(log) or start.ends.get(log, Position())
             if not low.is_before(high):
                 continue
-            log = self.logs.with_epoch(log.topic, high.epoch) or log  # its nsqd may have another name now
+            # Its nsqd may have another name now.
+            log = self._recognized.get(log) or self.logs.with_epoch(log.topic, high.epoch) or log
             archived = None if self._is_waited_for(log, low, high) else self._archived_up_to(log, low, there)
             if archived is not None and low.is_before(archived):
                 archived = min(high, archived, key=_by_id)
