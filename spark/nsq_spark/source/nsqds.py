@@ -235,11 +235,13 @@ def report_loss(
     is_another: bool = False,
     is_most: bool = False,
     waiting: int = 0,
+    later: str = "",
 ) -> None:
     """Report that `count` messages behind a position were lost, if it is not 0, or with `is_most` as many at most; with
     `is_another`, that the log is not the one that was read. Raises LostMessages.
 
     waiting  how many messages its nsqd keeps that it does not hand out
+    later    how to read those of them that come into the archive later, for a query that goes on
     """
     topic, nsqd = log
     if is_another:
@@ -256,7 +258,7 @@ def report_loss(
         return
     if options.fails_on_loss:
         raise LostMessages(f"{what}: {_NOT_ARCHIVED if options.archive else _KEEP_LONGER}")
-    _log.warning("%s", what)
+    _log.warning("%s%s", what, later)
 
 
 def _fate(count: int, waiting: int) -> str:

@@ -48,6 +48,10 @@ _MAY_HAVE_MOVED = (
     "another address; if it is, begin with another checkpointLocation and startingOffsets='{offsets}', otherwise name {old} in "
     "the option goneNsqds"
 )
+_LATER = (
+    "; those of them that are archived later are in spark.read.format('nsq').load({paths}).where(\"{condition}\"): append them "
+    "without the ids that the query has written"
+)
 _BEGINS_LATER = (
     "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
 )
@@ -485,9 +489,15 @@ class Planner:
         if self._reported.get(log) != (low, lost):
             kept = self.logs.kept(log)
             waiting = self.topics.waiting(log, kept.earliest_seq) if kept else 0
-            report_loss(self.options, log, low, lost, waiting=waiting)
+            report_loss(self.options, log, low, lost, waiting=waiting, later=self._later(log, low, high))
             self._reported[log] = low, lost
         return False
+
+    def _later(self, log: LogKey, low: Position, high: Position) -> str:
+        """Return how to read what is archived later between two positions."""
+        assert self.options.archive is not None
+        condition = self._archive.condition(log, low.last_id, high.last_id)
+        return _LATER.format(paths=list(self.options.archive.paths), condition=condition)
 
     def _missing(self, log: LogKey, low: Position, high: Position) -> int:
         """Return how many messages between two positions the archive lacks, or may lack."""
