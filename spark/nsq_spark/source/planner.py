@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ from nsq_spark.source.nsqds import Answers, LiveTopics, Retained, id_before, rep
 
 _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
-_by_id_and_number = attrgetter("last_id", "seq")
 _UNREAD = (
     "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name; no "
     "manifest says of which log they are, so it does not read them"
@@ -42,11 +40,6 @@ _UNREAD = (
 _WAITING = (
     "nsq: %d messages of topic %s on %s are not read: they are older than the earliest one that nsqd hands out, which keeps them "
     "for a channel that has not finished them (deferred ones)"
-)
-_MAY_HAVE_MOVED = (
-    "nsq: the checkpoint has no epoch of topic {topic} on {old}, which is not there, so it is not known if {new} is that nsqd at "
-    "another address; if it is, begin with another checkpointLocation and startingOffsets='{offsets}', otherwise name {old} in "
-    "the option goneNsqds"
 )
 _LATER = (
     "; those of them that are archived later are in spark.read.format('nsq').load({paths}).where(\"{condition}\"): append them "
@@ -108,7 +101,6 @@ class Planner:
             self.history = History(options.archive, self.logs.owners, options.remembered_at, waits=waits)
         self._columns = columns
         self._unread: set[LogKey] = set()
-        self._recognized: dict[LogKey, LogKey] = {}  # see `_recognize`
         self._reported: dict[LogKey, tuple[Position, int]] = {}  # with failOnDataLoss=false, each loss once
 
     @property
@@ -150,12 +142,17 @@ class Planner:
         reaches = {log: self._reach(log, low, there) for log, low in begins.items()}
         begins = {log: reach.low for log, reach in reaches.items() if reach}  # the others join later
         for log, archive in self.history.logs().items():
-            first = archive.beginning
-            if first and log not in there:
-                begins[log] = max(first, _at_time(offset, first), key=_by_id)
-                if begins[log] == first and first.count:
-                    _log.warning(_BEGINS_LATER, "archive", *log, first.count)
+            begin = self._beginning_in(archive)
+            if begin and log not in there:
+                begins[log] = begin
+                if begin.count:
+                    _log.warning(_BEGINS_LATER, "archive", *log, begin.count)
         return TopicOffset(begins)
+
+    def _beginning_in(self, archive: LogArchive) -> Position | None:
+        """Return where the query begins in a log that only the archive has; None if that has no messages of it."""
+        first = archive.beginning
+        return first and max(first, _at_time(self.options.start, first), key=_by_id)
 
     def _beginning_of(self, log: LogKey, retained: Retained) -> Position:
         one = offset_in(self.options.start, log)
@@ -259,9 +256,9 @@ class Planner:
         self.logs.learn(before.ends)
         if self.history:
             self.history.refresh()
-        self._recognize(before, there)
+            self.logs.recognize(before.ends, there, self.history.of)
         begins = self._begins(before, there)
-        moved = {log for log, position in before.ends.items() if self._is_elsewhere(log, position)}
+        moved = {log for log, position in before.ends.items() if self.logs.is_elsewhere(log, position)}
         known = {log: position for log, position in before.ends.items() if log not in moved}
         reaches: dict[LogKey, _Reach] = {}
         for log, low in {**known, **begins}.items():
@@ -274,52 +271,9 @@ class Planner:
         left = {log: count - taken[log] for log, count in waiting.items()}
         begins = {log: reach.low for log, reach in reaches.items() if log in begins}
         # The name under which a log is read now may have to wait for the archive.
-        renamed = {log for log in moved if self._name_now(log, before.ends[log]) in ends}
+        renamed = {log for log in moved if self.logs.name_now(log, before.ends[log]) in ends}
         read = {log: position for log, position in before.ends.items() if log not in renamed}
         return Batch(TopicOffset(read | ends, begins), waiting, left)
-
-    def _is_elsewhere(self, log: LogKey, position: Position) -> bool:
-        """True if a log has answered under another name of its nsqd, whoever has the address that the query knows."""
-        return self._name_now(log, position) not in (None, log)
-
-    def _name_now(self, log: LogKey, position: Position) -> LogKey | None:
-        """Return the log with a position of the query, under the name under which it has answered; None if it has not."""
-        return self._recognized.get(log) or self.logs.answering(log.topic, position.epoch)
-
-    def _recognize(self, offset: TopicOffset, there: Answers) -> None:
-        """Find out which logs of an offset without epochs answer under another name: those with the last message that was read.
-
-        Raises ArchiveError if another nsqd has the topic, and it is not known if it is the same one.
-        """
-        self._recognized = {}
-        if self.history is None:
-            return
-        found: dict[LogKey, LogKey] = {}
-        for log, position in offset.ends.items():
-            is_gone = bool(self.options.gone & {log.nsqd, "*"})
-            if position.epoch is not None or log in there or log in self.topics.silent or is_gone:
-                continue
-            new = [
-                other
-                for other, retained in there.items()
-                if other.topic == log.topic and self._left(offset, other, retained) is None
-            ]
-            same = [other for other in new if self._has_read(other, position)]
-            if same:
-                found[log] = same[0]
-            elif new:
-                offsets = json.dumps({log.topic: {new[0].nsqd: f"{position.last_id:016x}"}})
-                raise ArchiveError(
-                    _MAY_HAVE_MOVED.format(topic=log.topic, old=log.nsqd, new=new[0].nsqd, offsets=offsets)
-                )
-        self._recognized = found
-
-    def _has_read(self, log: LogKey, position: Position) -> bool:
-        """True if a log has the last message before a position, or begins there."""
-        last_id = position.last_id
-        archive = self._archive.of(log)
-        begins = 0, archive.beginning.last_id if archive.beginning else 0
-        return last_id in begins or self.topics.has(log, last_id) or archive.has(last_id)
 
     def _end_of_batch(self, log: LogKey, reach: _Reach, most: int) -> Position:
         """Return the position behind the first messages within reach."""
@@ -352,7 +306,7 @@ class Planner:
 
     def _begin(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position:
         """Return where the next batch begins in a log that an nsqd has. Raises LostMessages."""
-        low = self._left(before, log, retained)
+        low = self.logs.left(before.ends, log, retained)
         if low is None:
             return self._earliest(log, retained)
         end = retained.end
@@ -383,9 +337,9 @@ class Planner:
             return {}
         found: Positions = {}
         for log in logs.keys() - before.ends.keys() - there.keys():
-            first = logs[log].beginning
-            if first and self._is_unread(before, logs[log]):
-                found[log] = max(first, _at_time(self.options.start, first), key=_by_id)
+            begin = self._beginning_in(logs[log])
+            if begin and self._is_unread(before, logs[log]):
+                found[log] = begin
         return found
 
     def _is_unread(self, before: TopicOffset, archive: LogArchive) -> bool:
@@ -393,7 +347,7 @@ class Planner:
         log = archive.log
         kept = self.logs.kept(log)
         if kept:
-            return kept.is_empty and self._left(before, log, kept) is None
+            return kept.is_empty and self.logs.left(before.ends, log, kept) is None
         if log not in self.logs.gone:
             return False
         # A log that the query has read would have the name that it has in the offset, if its epoch is known.
@@ -403,28 +357,6 @@ class Planner:
             _log.warning(_UNREAD, log.topic, log.nsqd)
             self._unread.add(log)
         return False
-
-    def _left(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position | None:
-        """Return where the query left a log, under whatever name of its nsqd; None if it has not read it."""
-        own = before.ends.get(log)
-        if own is not None and self._is_elsewhere(log, own):
-            own = None
-        found = [
-            position
-            for other, position in before.ends.items()
-            if other.topic == log.topic and position.epoch in retained.epochs
-        ]
-        found += [before.ends[other] for other, now in self._recognized.items() if now == log]
-        if found and own is not None and own.epoch is None:
-            found.append(own)
-        if own is None and not found and self.history:
-            names = self.topics.names_of(log.nsqd)
-            found = [
-                position
-                for other, position in before.ends.items()
-                if other.topic == log.topic and other.nsqd in names
-            ]
-        return max(found, key=_by_id_and_number, default=own)
 
     # ---- the archive
 
@@ -509,15 +441,15 @@ class Planner:
     def partitions(self, start: TopicOffset, end: TopicOffset, there: Answers) -> list[InputPartition]:
         """Return what a batch reads; `there` has the logs of nsqds that answer. It is needed if there is an archive."""
         self.logs.learn(end.ends)
-        self._recognize(end, there)
+        if self.history:
+            self.logs.recognize(end.ends, there, self.history.of)
         bounds: dict[LogKey, Span] = {}
         ranges: dict[LogKey, tuple[Position, Position]] = {}
         for log, high in end.ends.items():
             low = end.begins.get(log) or start.ends.get(log, Position())
             if not low.is_before(high):
                 continue
-            # Its nsqd may have another name now.
-            log = self._recognized.get(log) or self.logs.with_epoch(log.topic, high.epoch) or log
+            log = self.logs.name_now(log, high) or self.logs.with_epoch(log.topic, high.epoch) or log
             archived = None if self._is_waited_for(log, low, high) else self._archived_up_to(log, low, there)
             if archived is not None and low.is_before(archived):
                 archived = min(high, archived, key=_by_id)
