@@ -42,9 +42,10 @@ _MOST_LIVE = 1000  # ranges of live messages in one answer
 def read_topic(request: Request[Broker]) -> Reply:
     """Return retained records from a sequence number or a time on, or behind a message id, in the format of a log file.
 
-    This is for readers that keep their own checkpoint of a topic; the epoch says whether it is of this log. Records that
-    cannot be read are left out, and X-Nsq-Damaged-Bytes says how many bytes they have. If the topic was deleted, the answer
-    says how many messages its logs had.
+    This is for readers that keep their own checkpoint of a topic; the epoch says whether it is of this log. The answer has all
+    messages from X-Nsq-First-Seq up to X-Nsq-Next-Seq; those from X-Nsq-Asked-Seq up to X-Nsq-First-Seq are missing, and
+    X-Nsq-Damaged-Bytes says how many bytes of these cannot be read. If the topic was deleted, the answer says how many messages
+    its logs had.
     """
     ended = _ended_logs(request)
     try:
@@ -62,7 +63,9 @@ def read_topic(request: Request[Broker]) -> Reply:
     seq = _first_seq(request, log)
     most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
     retained = log.read_retained(seq, most_bytes, partial(in_thread, request.app.services.threadpool))
+    asked_seq = min(seq, retained.first_seq)
     headers = (
+        f"X-Nsq-Asked-Seq: {asked_seq}\r\n"
         f"X-Nsq-First-Seq: {retained.first_seq}\r\n"
         f"X-Nsq-Next-Seq: {retained.next_seq}\r\n"
         f"X-Nsq-End-Seq: {log.next_seq}\r\n"
@@ -199,7 +202,8 @@ def _log_of(topic: Topic) -> TopicLog:
 def _first_seq(request: Request[Broker], log: TopicLog) -> int:
     """Return the number at which reading begins, by `seq`, `time` or `id` (behind it). Raises HttpError, OSError."""
     if "id" in request.params:
-        return log.seq_after_id(_message_id(request))
+        found_seq = log.seq_after_id(_message_id(request))
+        return max(log.earliest_seq, log.hole_before(found_seq))
     target = _target(request, "time")
     if target is None:
         return _seq(request)

@@ -213,6 +213,13 @@ class TopicLog:
             return self.history.seq_after_id(message_id, earliest, found, self._is_on_disk)
         return found
 
+    def hole_before(self, seq: int) -> int:
+        """Return the number of the first message missing before `seq`, if the one before `seq` is missing; else `seq`."""
+        ends = [file.end_seq for file in self.files if file.first_seq < seq]
+        if self.history is not None:
+            ends += [segment.end_seq for segment in self.history.segments if segment.first_seq < seq]
+        return min(seq, max(ends, default=seq))
+
     def _seq_on_disk_after_id(self, message_id: int, earliest: int) -> int:
         retained = [file for file in self.files if file.first_seq >= earliest and file.is_whole]
         # A file's header has the highest id before it.
@@ -498,6 +505,7 @@ class TopicLog:
     def read_retained(self, seq: int, most_bytes: int, in_thread: ReadInThread) -> RetainedRecords:
         """Return records from the one that holds `seq`, or the next one, up to `most_bytes`; at least one.
 
+        No message is missing in between, also if files are dropped or compacted in the meantime: the records end before a hole.
         Raises OSError. Blocks as `in_thread` does.
         """
         retained = RetainedRecords(max(seq, self.earliest_seq))
@@ -508,15 +516,11 @@ class TopicLog:
                 break
             end_seq = file.end_seq
             batches, _, damaged = self._read_retained_piece(file, retained.next_seq, in_thread)
-            asked_seq = retained.next_seq
-            fits = all(retained.add(batch, most_bytes) for batch in batches)
-            # Not if the next call finds it again.
-            if not batches or asked_seq < batches[0].first_seq < retained.next_seq:
-                retained.damaged_bytes += count_of(damaged)
-            if not fits:
+            found_seq = batches[0].first_seq if batches else end_seq
+            if not retained.pass_over(found_seq, count_of(damaged)):
                 break
-            if not batches:
-                retained.next_seq = max(retained.next_seq, end_seq)
+            if not all(retained.add(batch, most_bytes) for batch in batches):
+                break
         return retained
 
     def files_with(self, low: int, high: int) -> Iterator[tuple[LogFile | HistoryFile, int, int]]:
@@ -548,8 +552,9 @@ class TopicLog:
             self.history.pass_over(file, stored_piece.damaged)
             return stored_piece
         piece = read_retained_piece(file, seq, in_thread)
-        if file in self.files:
-            self.chunks.pass_over(file, piece.damaged)
+        if file not in self.files:  # it was dropped, and the next file may have been written over it
+            return piece._replace(damaged=[])
+        self.chunks.pass_over(file, piece.damaged)
         return piece
 
     # ---- unneeded files

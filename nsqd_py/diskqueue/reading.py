@@ -370,11 +370,11 @@ def first_record(file: LogFile) -> RecordHeader | None:
 
 
 class RetainedRecords:
-    """Whole records for a reader that is no channel, encoded with the salt 0.
+    """Whole records for a reader that is no channel, encoded with the salt 0. No message is missing between them.
 
     next_seq       the number after the last one, where the next read begins
     before_id      greatest id before message `first_seq`, in a log whose ids rise
-    damaged_bytes  bytes of the log in between that cannot be read
+    damaged_bytes  bytes of the log before the first one that cannot be read
     """
 
     def __init__(self, seq: int) -> None:
@@ -394,14 +394,25 @@ class RetainedRecords:
 
     def end(self, end_seq: int, used_id: int) -> None:
         """Note that no more records follow in the log, whose highest id is `used_id`."""
-        self.next_seq = max(self.next_seq, end_seq)
         if self._first_seq is None:
+            self.next_seq = max(self.next_seq, end_seq)
             self.before_id = used_id
 
+    def pass_over(self, seq: int, damaged_bytes: int) -> bool:
+        """Leave out messages before `seq`, which are missing, and return True; False behind records, which must end there."""
+        if seq <= self.next_seq:
+            return True
+        if self._records:
+            return False
+        self.next_seq = seq
+        self.damaged_bytes += damaged_bytes
+        return True
+
     def add(self, batch: Batch, most_bytes: int) -> bool:
-        """Add a batch and return True, unless it exceeds `most_bytes`; the first one always fits."""
+        """Add a batch and return True, unless it exceeds `most_bytes`, or is behind a hole; the first one always fits."""
         record = encode_record(batch, 0)
-        if self._records and self.size_bytes + len(record) > most_bytes:
+        is_too_much = self.size_bytes + len(record) > most_bytes or batch.first_seq > self.next_seq
+        if self._records and is_too_much:
             return False
         if self._first_seq is None:
             self._first_seq = batch.first_seq

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import sqlite3
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
@@ -17,7 +19,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.source.batch_reader import NsqReader
 from nsq_spark.source.nsqds import LostMessages
+from nsq_spark.source.options import read_options
 from tests.support.archived_topic import (
     ALL,
     CHANNEL,
@@ -104,8 +108,12 @@ def test_a_message_that_is_archived_twice_is_read_once(make_nsqd: MakeNsqd, plac
     assert followed(place.reader(nsqd), place.reader(nsqd).initialOffset(), 30)[0] == list(range(200))
 
 
-def test_what_the_archive_lacks(make_nsqd: MakeNsqd, place: Place) -> None:
-    """A hole in it, or what nsq-to-file has not finished, of what nsqd has dropped."""
+def test_what_the_archive_lacks(
+    make_nsqd: MakeNsqd, place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hole in it, or what nsq-to-file has not finished, of what nsqd has dropped. A query that goes on without these messages
+    says how to get them when they are there.
+    """
     nsqd = make_nsqd(*SMALL_FILES)
     with place.archiving(nsqd):
         publish(nsqd, range(200))
@@ -121,7 +129,7 @@ def test_what_the_archive_lacks(make_nsqd: MakeNsqd, place: Place) -> None:
     assert earliest(nsqd) > 400
     start = place.reader(nsqd).initialOffset()
     end = place.reader(nsqd).latestOffset(start, ALL)
-    hole.unlink()
+    elsewhere = hole.rename(tmp_path / hole.name)
     text = rf"nsq: 200 messages of topic orders on {address(nsqd)}, .* the archive does not have them"
     one = place.reader(nsqd)
     for read in (one.initialOffset, lambda: place.table(nsqd), lambda: one.partitions(start, end)):
@@ -131,7 +139,26 @@ def test_what_the_archive_lacks(make_nsqd: MakeNsqd, place: Place) -> None:
     assert place.table(nsqd, failOnDataLoss="false") == rest
     lax = place.reader(nsqd, failOnDataLoss="false")
     assert sorted(followed(lax, lax.initialOffset(), 40)[0]) == rest
+    caplog.clear()
     assert numbers(lax, partial(lax.partitions, start, end)) == rest
+    conditions = re.findall(r'\.load\((.*?)\)\.where\("(.*?)"\)', caplog.text)
+    elsewhere.rename(hole)
+    assert {paths for paths, _ in conditions} == {str([str(place.directory)])}
+    found = {number for _, condition in conditions for number in archived(place, condition)}
+    assert sorted(found - set(rest)) == list(range(200, 400))
+
+
+def archived(place: Place, condition: str) -> list[int]:
+    """The numbers of archived messages for which a condition is true."""
+    columns = ("body", "id", "topic", "nsqd")
+    messages = sqlite3.connect(":memory:")
+    messages.execute(f"CREATE TABLE messages ({', '.join(columns)})")
+    one = NsqReader(read_options({"path": str(place.directory)}, 0), columns)
+    for part in one.partitions():
+        for batch in one.read(part):
+            rows = batch.to_pylist()
+            messages.executemany("INSERT INTO messages VALUES (:body, :id, :topic, :nsqd)", rows)
+    return [int(body) for (body,) in messages.execute(f"SELECT body FROM messages WHERE {condition}")]
 
 
 @pytest.mark.parametrize("drops", [True, False])

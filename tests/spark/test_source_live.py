@@ -149,6 +149,33 @@ def test_a_start_behind_a_message_that_was_dropped(
     assert followed(behind_all, behind_all.initialOffset()) == []
 
 
+def test_messages_that_were_dropped_between_two_files_that_are_there(make_nsqd: MakeNsqd) -> None:
+    """Deferred messages keep the first file, and nothing keeps those behind it."""
+    nsqd = make_nsqd("--max-bytes-per-file=2000")
+    nsqd.create(TOPIC, "c")
+    nsqd.post(f"/pub?topic={TOPIC}&defer=3600000", b"0".ljust(1900))
+    publish(nsqd, range(1, 1001))
+    one = reader(nsqd)
+    start = one.initialOffset()
+    deferred = one.latestOffset(start, ReadMaxRows(1))
+    everything = one.latestOffset(start, ALL)
+    nsqd.consume(TOPIC, "c", 1000)
+
+    def files() -> list[dict[str, Any]]:
+        return list(nsqd.http("GET", f"/topic/log?topic={TOPIC}").json()["files"])
+
+    wait_until(lambda: len(files()) == 2, what="nsqd to drop what is finished")
+    left = files()[1]["first_seq"]
+    text = rf"{left - 1} messages of topic orders on {address(nsqd)}, "
+    with pytest.raises(LostMessages, match=f"{text}from number 1 on, were dropped"):
+        rows(one, start, everything)
+    lax = reader(nsqd, failOnDataLoss="false")
+    assert numbers(lax, start, everything) == [0, *range(left, 1001)]
+    message_id = deferred["topics"][TOPIC][address(nsqd)]["id"]
+    with pytest.raises(LostMessages, match=f"nsq: {text}behind message {message_id}, were dropped"):
+        reader(nsqd, startingOffsets=json.dumps({address(nsqd): message_id})).initialOffset()
+
+
 def test_a_checkpoint_of_a_query_that_had_an_archive(make_nsqd: MakeNsqd) -> None:
     """There, the number of messages up to a position may not be known."""
     nsqd = make_nsqd("--max-bytes-per-file=2000")

@@ -7,6 +7,7 @@ import logging
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,9 @@ from nsq_spark.source.live_options import live_options
 from nsq_spark.source.nsqds import LostMessages
 from tests.support.archived_topic import (
     ALL,
+    CHANNEL,
     COLUMNS,
+    FILE_BYTES,
     SMALL_FILES,
     TOPIC,
     Place,
@@ -117,6 +120,24 @@ def test_a_start_in_a_hole_of_a_moment(make_nsqd: MakeNsqd, place: Place) -> Non
 
 
 # ---- tables that were rewritten
+
+
+def test_messages_that_were_dropped_between_two_files_that_are_there(
+    make_nsqd: MakeNsqd, place: Place
+) -> None:
+    """A deferred message keeps the first file; those behind it, which nothing keeps, are archived."""
+    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}")
+    nsqd.create(TOPIC, CHANNEL)
+    nsqd.post(f"/pub?topic={TOPIC}&defer=3600000", b"0".ljust(FILE_BYTES - 100))
+    publish(nsqd, range(1, 101))
+    place.archive(nsqd)
+    files = nsqd.http("GET", f"/topic/log?topic={TOPIC}").json()["files"]
+    assert (files[0]["end_seq"], files[0]["sparse"]) == (1, False)
+    assert files[1]["first_seq"] > 1
+    one = place.reader(nsqd)
+    found, _ = followed(one, one.initialOffset())
+    assert found == list(range(101))
+    assert place.table(nsqd) == list(range(101))
 
 
 def test_a_table_whose_files_were_rewritten(make_nsqd: MakeNsqd, place: Place) -> None:
@@ -240,6 +261,43 @@ def test_two_nsqds_that_exchange_their_addresses(place: Place, tmp_path: Path, l
         assert sorted(found + followed(one, end, 70)[0]) == expected
         lax = place.reader(first, second, failOnDataLoss="false")
         assert sorted(followed(lax, lax.initialOffset(), 70)[0]) == expected
+
+
+@pytest.mark.parametrize("has_end", [True, False])
+def test_an_nsqd_that_left_its_old_address_with_files_that_no_manifest_describes(
+    make_nsqd: MakeNsqd, place: Place, has_end: bool
+) -> None:
+    """A query then knows no epochs, but the last message that it has read; or else it says that it does not know the nsqd."""
+    nsqd = make_nsqd(*SMALL_FILES)
+    publish(nsqd, range(200))
+    place.archive(nsqd)
+    wait_until_dropped(nsqd)
+    (place.directory / "_nsq_manifest").unlink()
+    old_address = f"127.0.0.1:{free_ports(1)[0]}"
+
+    def moved(offset: dict[str, Any]) -> dict[str, Any]:
+        return json.loads(json.dumps(offset).replace(address(nsqd), old_address))
+
+    old = place.reader(nsqd)
+    start = old.initialOffset()
+    end = old.latestOffset(start, ReadMaxRows(60))
+    planned = old.latestOffset(end, ReadMaxRows(60))
+    one = place.reader(nsqd)
+    assert numbers(one, partial(one.partitions, moved(end), moved(planned))) == list(range(60, 120))
+    for offset, first in ((start, 0), (end, 60), (planned, 120)):
+        one = place.reader(nsqd)
+        if has_end:
+            one.prepareForTriggerAvailableNow()
+        found, last = followed(one, moved(offset), 70)
+        assert found == list(range(first, 200))
+        assert list(last["topics"][TOPIC]) == [address(nsqd)]
+    unknown = moved(end)
+    unknown["topics"][TOPIC][old_address]["id"] = (
+        f"{int(end['topics'][TOPIC][address(nsqd)]['id'], 16) + 1:016x}"
+    )
+    text = f"{address(nsqd)} is that nsqd at another address; .* name {old_address} in the option goneNsqds"
+    with pytest.raises(ArchiveError, match=text):
+        place.reader(nsqd).latestOffset(unknown, ALL)
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from nsq_spark.archive.names import (
-    SAY_THE_TOPIC,
     has_zone,
     hive_topic,
     likeliest,
+    say_the_topic,
     time_in,
     topic_expression,
     topics_in,
@@ -410,7 +410,7 @@ class _Recogniser:
             return replace(info, topic=topic)
         else:
             why = f"{info.path}: its name fits the topics {names}, and no manifest says which"
-        raise ArchiveError(f"{why}: {SAY_THE_TOPIC}")
+        raise ArchiveError(f"{why}: {say_the_topic(info.path, topics)}")
 
     def _with_times(self, info: FileInfo, parts: Sequence[FilePart]) -> FileInfo:
         """Return a file that keeps no times with those of the manifest, or else with the hour in its name."""

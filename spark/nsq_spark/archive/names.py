@@ -32,10 +32,11 @@ _LATEST = timedelta(hours=12 + 1)
 _NO_TOPIC = re.compile(r"(?:\d[\d_.:TZ+-]*)?|\w+=.*")
 # The topic of <TOPIC>.<HOST><REV>.<DATETIME>.log, with dots, if the host has none.
 _DOTTED_TOPIC = r"(?P<topic>[^/]+)[.][^/.]+[.]\d{4}-\d\d-\d\d[^/]*$"
-SAY_THE_TOPIC = (
-    "set defaultTopic to the topic, or topicFromName to a pattern that finds it, such as "
-    f"topicFromName='{_DOTTED_TOPIC}' if hosts have no dots (spark-replay: --default-topic, --topic-from-name)"
+_SAY = (
+    "set defaultTopic to the topic, or topicFromName to a pattern that finds it, such as topicFromName={} "
+    "(spark-replay: --default-topic, --topic-from-name)"
 )
+SAY_THE_TOPIC = _SAY.format(f"'{_DOTTED_TOPIC}' if hosts have no dots")
 
 
 # ---- times
@@ -110,20 +111,21 @@ def topics_in(path: str, base: str) -> Names:
         return (topic,)
     directory = directory_of(path)
     name = _Name.of(name_of(path))
-    below = _directory_topic(directory.removeprefix(base.rstrip("/")))
+    below = _directory_topics(directory.removeprefix(base.rstrip("/")))
     if not _NO_TOPIC.fullmatch(name.before):
         parts = name.before.split(".")
-        if len(parts) == 1 and name.behind is not None and below not in ("", name.before):
-            return name.before, below
+        if len(parts) == 1 and name.behind is not None:
+            return tuple(dict.fromkeys((name.before, *below)))
         longest = max(1, len(parts) - 1) if name.is_of_archive else 1
         return tuple(".".join(parts[:count]) for count in range(1, longest + 1))
     if below:
-        return (below,)
+        return below
     behind = name.behind or ""
     if name.behind is None and not _NO_TOPIC.fullmatch(name_of(directory)):
         return (name.before or name_of(path),)
     host_or_topic = "" if _NO_TOPIC.fullmatch(behind) else behind.partition(".")[0]
-    return tuple(filter(None, (host_or_topic, _directory_topic(directory)))) or (name_of(path),)
+    nearest = _directory_topics(directory)[:1]
+    return tuple(filter(None, (host_or_topic, *nearest))) or (name_of(path),)
 
 
 def likeliest(topics: Names, requested: frozenset[str]) -> str | None:
@@ -133,6 +135,15 @@ def likeliest(topics: Names, requested: frozenset[str]) -> str | None:
     longest = [topic for topic in topics if not any(other.startswith(f"{topic}.") for other in topics)]
     found = [topic for topic in longest if topic in requested]
     return found[0] if len(found) == 1 else None
+
+
+def say_the_topic(path: str, topics: Names) -> str:
+    """Return a sentence on how to give the topic of a file whose path fits several, the last one by its uppermost directory."""
+    _, is_directory, behind = path.rpartition(f"/{topics[-1]}/")
+    if not is_directory:
+        return SAY_THE_TOPIC
+    deeper = "/[^/]+" * (behind.count("/") + 1)
+    return _SAY.format(f"'(?P<topic>[^/]+){deeper}$', which finds {topics[-1]} here")
 
 
 class _Name(NamedTuple):
@@ -159,10 +170,10 @@ class _Name(NamedTuple):
         return cls(plain[: last.start()].rstrip("._-"), plain[last.end() :].lstrip("._-"), is_of_archive=True)
 
 
-def _directory_topic(directories: str) -> str:
-    """Return the name of the last directory that may be a topic; "" if there is none. Days and hours are none."""
+def _directory_topics(directories: str) -> Names:
+    """Return the names of directories that may be topics, each once, the nearest first. Days and hours are none."""
     names = (name for name in reversed(directories.split("/")) if not _NO_TOPIC.fullmatch(name))
-    return next((name for name in names if is_valid_name(name.encode())), "")
+    return tuple(dict.fromkeys(name for name in names if is_valid_name(name.encode())))
 
 
 def topic_expression(pattern: str) -> re.Pattern[str]:

@@ -7,7 +7,7 @@ archive_table   archives as tables that Spark's own readers read
 batch_reader    plans and reads an archive as one table
 live_options    the options of live topics, and the offsets of a stream
 nsqds           the nsqds of topics, and what each keeps of them
-known_logs      which logs there are under which names, and which are gone
+known_logs      which logs there are under which names, where a query is in them, and which are gone
 archived_files  which messages the files of an archive have
 log_archive     what an archive has of one log: its messages in order, and which are missing
 history         an archive, by log: the files that are read for messages between two ids

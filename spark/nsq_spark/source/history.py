@@ -183,6 +183,12 @@ class History:
         """Return what the archive has of a log, perhaps nothing."""
         return self.logs().get(log) or LogArchive(log, [], {}, partial(self._ids_of_file, log))
 
+    def condition(self, log: LogKey, low: int, high: int) -> str:
+        """Return a condition of Spark for the archived messages of a log with ids above the first and up to the second."""
+        names = sorted({f"'{name.nsqd}'" for (name, _), owner in self._owners.items() if owner == log})
+        of_nsqd = f" AND nsqd IN ({', '.join(names)})" if names else ""
+        return f"topic = '{log.topic}'{of_nsqd} AND id > '{low:016x}' AND id <= '{high:016x}'"
+
     def logs(self) -> Mapping[LogKey, LogArchive]:
         """Return the logs that the archive has messages of."""
         if self._is_listed:

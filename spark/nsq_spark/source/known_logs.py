@@ -1,5 +1,5 @@
-"""Which logs there are, at which nsqds, and whose the messages in the archive are: an nsqd may have several names, and other ones
-later, and a topic may be deleted and created again. The epoch of a log is what stays.
+"""Which logs there are, at which nsqds, where a query is in them, and whose the messages in the archive are: an nsqd may have
+several names, and other ones later, and a topic may be deleted and created again. The epoch of a log is what stays.
 
 A log is one of these: *there*, its nsqd has answered; *silent*, its nsqd did not answer; *deleted*, its nsqd does not have the
 topic any more; *gone*, its nsqd will not return, as the option `goneNsqds` says.
@@ -7,18 +7,28 @@ topic any more; *gone*, its nsqd will not return, as the option `goneNsqds` says
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import TypeAlias
 
 from nsq_spark.archive.sidecars import NsqdPart
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source.live_options import LiveOptions, LogKey, Position, Positions
+from nsq_spark.source.log_archive import LogArchive
 from nsq_spark.source.nsqds import Answers, LiveTopics, Refused, Retained, with_retries
 
 # A topic and nsqd as the archive names these, and the epoch of the log, if it is known.
 Source: TypeAlias = tuple[LogKey, int | None]
 
+_by_id_and_number = attrgetter("last_id", "seq")
+_MAY_HAVE_MOVED = (
+    "nsq: the checkpoint has no epoch of topic {topic} on {old}, which is not there, so it is not known if {new} is that nsqd at "
+    "another address; if it is, begin with another checkpointLocation and startingOffsets='{offsets}', otherwise name {old} in "
+    "the option goneNsqds"
+)
 _log = logging.getLogger("nsqd_py.spark")
 
 
@@ -38,6 +48,7 @@ class KnownLogs:
         self._is_of_all = False
         self._may_be_gone: set[LogKey] = set()
         self._epochs: dict[tuple[str, int | None], LogKey] = {}
+        self._recognized: dict[LogKey, LogKey] = {}  # see `recognize`
 
     @property
     def have_answered(self) -> bool:
@@ -110,7 +121,7 @@ class KnownLogs:
         answer = self.topics.read(log, id=message_id)
         if answer.first.seq <= answer.earliest_seq:  # it was dropped since then
             return None
-        return Position(message_id, answer.first.count, answer.first.epoch)
+        return Position(message_id, answer.first.seq - answer.missing, answer.first.epoch)
 
     def with_epoch(self, topic: str, epoch: int | None) -> LogKey | None:
         """Return the log that has an epoch, or had it before its topic was deleted, whatever the address of its nsqd was."""
@@ -122,6 +133,70 @@ class KnownLogs:
             if epoch is not None and log.topic == topic and epoch in retained.epochs:
                 return log
         return None
+
+    # ---- where a query is
+
+    def name_now(self, log: LogKey, position: Position) -> LogKey | None:
+        """Return the log with a position of the query, under the name under which it has answered; None if it has not."""
+        return self._recognized.get(log) or self.answering(log.topic, position.epoch)
+
+    def is_elsewhere(self, log: LogKey, position: Position) -> bool:
+        """True if a log has answered under another name of its nsqd, whoever has the address that the query knows."""
+        return self.name_now(log, position) not in (None, log)
+
+    def left(self, ends: Positions, log: LogKey, retained: Retained) -> Position | None:
+        """Return where the query left a log, under whatever name of its nsqd; None if it has not read it."""
+        own = ends.get(log)
+        if own is not None and self.is_elsewhere(log, own):
+            own = None
+        found = [
+            position
+            for other, position in ends.items()
+            if other.topic == log.topic and position.epoch in retained.epochs
+        ]
+        found += [ends[other] for other, now in self._recognized.items() if now == log]
+        if found and own is not None and own.epoch is None:
+            found.append(own)
+        if own is None and not found and self._options.archive:
+            names = self.topics.names_of(log.nsqd)
+            found = [
+                position
+                for other, position in ends.items()
+                if other.topic == log.topic and other.nsqd in names
+            ]
+        return max(found, key=_by_id_and_number, default=own)
+
+    def recognize(self, ends: Positions, there: Answers, archive_of: Callable[[LogKey], LogArchive]) -> None:
+        """Find out which logs without known epochs answer under another name: those with the last message that was read.
+
+        Raises ArchiveError if another nsqd has the topic, and it is not known if it is the same one.
+        """
+        self._recognized = {}
+        found: dict[LogKey, LogKey] = {}
+        for log, position in ends.items():
+            is_gone = bool(self._options.gone & {log.nsqd, "*"})
+            if position.epoch is not None or log in there or log in self.topics.silent or is_gone:
+                continue
+            last_id = position.last_id
+            new = [
+                other
+                for other, retained in there.items()
+                if other.topic == log.topic and self.left(ends, other, retained) is None
+            ]
+            same = [other for other in new if self._is_left_at(other, last_id, archive_of(other))]
+            if same:
+                found[log] = same[0]
+            elif new:
+                offsets = json.dumps({log.topic: {new[0].nsqd: f"{last_id:016x}"}})
+                raise ArchiveError(
+                    _MAY_HAVE_MOVED.format(topic=log.topic, old=log.nsqd, new=new[0].nsqd, offsets=offsets)
+                )
+        self._recognized = found
+
+    def _is_left_at(self, log: LogKey, last_id: int, archive: LogArchive) -> bool:
+        """True if a log has a message, or begins behind its id."""
+        begins = 0, archive.beginning.last_id if archive.beginning else 0
+        return last_id in begins or self.topics.has(log, last_id) or archive.has(last_id)
 
     # ---- whose the messages in the archive are
 
@@ -173,10 +248,7 @@ class KnownLogs:
 
     def _log_with(self, topic: str, part: NsqdPart) -> LogKey | None:
         """Return the log that has a message, under whatever name the archive knows its nsqd."""
-        before_id = part.last_id - 1
         for log, retained in list(self._now.items()):
-            if log.topic == topic and not retained.is_empty:
-                answer = self.topics.read(log, id=before_id)
-                if not answer.is_empty and answer.first.message_id == before_id:
-                    return log
+            if log.topic == topic and not retained.is_empty and self.topics.has(log, part.last_id):
+                return log
         return None

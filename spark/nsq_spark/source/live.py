@@ -154,7 +154,6 @@ def read_range(part: TopicPartition) -> Rows:
         raise ArchiveError(
             f"nsq: {asked} is not there, and the archive has only a part of its messages of topic {topic}"
         )
-    is_again = False
     while position.is_before(high):
         where = {"seq": position.seq} if position.message_id is None else {"id": position.message_id}
         try:
@@ -167,32 +166,43 @@ def read_range(part: TopicPartition) -> Rows:
         if retained.end.epoch != high.epoch or retained.end.seq < high.seq:
             yield from _not_retained(part, position, high, is_another=True)
             return
-        # Nothing in between was dropped.
         if position.count is None and retained.has_all_behind(position.last_id):
             position = retained.first
-        if retained.earliest_seq > position.seq:  # it was dropped since it was planned
+        if (
+            retained.first.seq > position.seq
+        ):  # what is between was dropped since it was planned, or cannot be read
             reached = retained.first if retained.first.is_before(high) else high
             if position.is_before(reached):
                 yield from _not_retained(part, position, reached)
             position = reached
             continue
-        seq, end_seq = position.seq, high.seq
-        chunks = list(_chunks(retained.data, f"{address}/topic/read?topic={topic}", topic))
-        requested = [one.filter((one.positions >= seq) & (one.positions < end_seq)) for one in chunks]
-        following = min(retained.next_seq, end_seq) if retained.next_seq > seq else end_seq
-        lost = following - seq - sum(one.count for one in requested)
-        # Nsqd may have dropped a file while it made the answer: the next one says so, unless records cannot be read.
-        is_again = lost > 0 and not is_again
-        if is_again:
-            continue
-        for chunk in requested:
-            if chunk.count:
-                yield replace(chunk, nsqds=nsqd or None).arrow(part.columns)
-        report_loss(options, part.log, position, lost)
-        last_id = position.message_id
-        if chunks and last_id is not None:
-            last_id = int(chunks[-1].raw_ids[-1])
-        position = high if following >= end_seq else Position(last_id, following, high.epoch)
+        following = position
+        for chunk in _in_a_row(
+            _chunks(retained.data, f"{address}/topic/read?topic={topic}", topic), position, high
+        ):
+            yield replace(chunk, nsqds=nsqd or None).arrow(part.columns)
+            last_id = None if position.message_id is None else int(chunk.raw_ids[-1])
+            following = Position(last_id, int(chunk.positions[-1]) + 1, high.epoch)
+        if following.seq == high.seq:
+            return
+        if following == position:
+            raise ArchiveError(
+                f"nsq: {asked} hands out nothing from number {position.seq} of topic {topic} on"
+            )
+        position = following
+
+
+def _in_a_row(chunks: Chunks, low: Position, high: Position) -> Chunks:
+    """Yield the messages between two positions, up to the first that is missing; nsqds of earlier versions pass over it."""
+    seq = low.seq
+    for chunk in chunks:
+        requested = chunk.filter((chunk.positions >= seq) & (chunk.positions < high.seq))
+        in_a_row = requested.filter(requested.positions == seq + np.arange(requested.count))
+        if in_a_row.count:
+            yield in_a_row
+        if in_a_row.count < requested.count:
+            return
+        seq += in_a_row.count
 
 
 def _not_retained(part: TopicPartition, low: Position, high: Position, *, is_another: bool = False) -> Rows:

@@ -106,6 +106,11 @@ class LogArchive:
         """Return the position behind the last message; None if there is none."""
         return next((one.end for one in reversed(self.stretches)), None)
 
+    def has(self, message_id: int) -> bool:
+        """True if there is a message with this id. The file with it is read."""
+        stretches = (one for one in self.stretches if one.first_id <= message_id <= one.last_id)
+        return any(message_id in self._ids(one) for one in stretches)
+
     def count(self, low: Position, high: Position) -> int:
         """Return about how many messages are between two positions, rather more. No file is read for it."""
         found = 0

@@ -72,6 +72,8 @@ class Retained(NamedTuple):
     earliest_seq  retained of the topic
     ended         epochs of the logs of this name that were deleted, and how many messages each had
     earliest_id   before the earliest message that is retained; 0 if none was dropped, None if it is not known
+    missing       how many messages that were asked for are missing directly before `first`, although some before them are
+                  retained; 0 also if it is not known
     """
 
     data: bytes
@@ -81,9 +83,14 @@ class Retained(NamedTuple):
     earliest_seq: int
     ended: tuple[Span, ...] = ()
     earliest_id: int | None = None
+    missing: int = 0
 
     def has_all_behind(self, message_id: int) -> bool:
-        """True if the log had the message with the id that was asked for, or one before it, and dropped none behind it."""
+        """True if the log had the message with the id that was asked for, or one before it, and none is missing between it and
+        `first`.
+        """
+        if self.missing:
+            return False
         is_last_dropped = bool(self.earliest_id) and message_id >= (self.earliest_id or 0)
         return is_last_dropped or self.first.seq > self.earliest_seq
 
@@ -123,6 +130,7 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **start: in
             for name, seq in (("Before", "First"), ("End", "End"))
         )
         earliest_id = headers.get("X-Nsq-Earliest-Id")
+        has_asked = "X-Nsq-Asked-Seq" in headers  # earlier versions do not say it
         return Retained(
             body,
             first,
@@ -131,6 +139,7 @@ def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **start: in
             number("Earliest-Seq"),
             _ended_in(headers),
             int(earliest_id, 16) if earliest_id else None,
+            first.seq - number("Asked-Seq") if has_asked else 0,
         )
     except (NoPath, ValueError):
         raise Refused(
@@ -226,11 +235,13 @@ def report_loss(
     is_another: bool = False,
     is_most: bool = False,
     waiting: int = 0,
+    later: str = "",
 ) -> None:
     """Report that `count` messages behind a position were lost, if it is not 0, or with `is_most` as many at most; with
     `is_another`, that the log is not the one that was read. Raises LostMessages.
 
     waiting  how many messages its nsqd keeps that it does not hand out
+    later    how to read those of them that come into the archive later, for a query that goes on
     """
     topic, nsqd = log
     if is_another:
@@ -247,7 +258,7 @@ def report_loss(
         return
     if options.fails_on_loss:
         raise LostMessages(f"{what}: {_NOT_ARCHIVED if options.archive else _KEEP_LONGER}")
-    _log.warning("%s", what)
+    _log.warning("%s%s", what, later)
 
 
 def _fate(count: int, waiting: int) -> str:
@@ -307,8 +318,11 @@ class LiveTopics:
             except ArchiveError as error:
                 failures[log] = str(error)
         epochs = {(log.topic, retained.end.epoch) for log, retained in found.items()}
+        new_topics = {log.topic for log in found.keys() - known.keys()}
         for log in failures.keys() - named:
-            if (log.topic, known[log].epoch) in epochs:  # its nsqd answers under another name
+            epoch = known[log].epoch
+            # Its nsqd answers under another name, or may do so, which the planner finds out.
+            if (log.topic, epoch) in epochs or (epoch is None and log.topic in new_topics):
                 del failures[log]
         self.silent = set(failures)
         if failures and (of_all or len(failures) == len(logs)):
@@ -357,6 +371,11 @@ class LiveTopics:
     def read(self, log: LogKey, **position: int) -> Retained:
         """Return the record at a position. Raises NoTopic and ArchiveError."""
         return read(log.nsqd, log.topic, 1, self._options.access, **position)
+
+    def has(self, log: LogKey, message_id: int) -> bool:
+        """True if a log retains a message. Raises NoTopic and ArchiveError."""
+        answer = self.read(log, id=message_id - 1)
+        return not answer.is_empty and answer.first.message_id == message_id - 1
 
     def waiting(self, log: LogKey, earliest_seq: int) -> int:
         """Return how many messages before its earliest one an nsqd keeps for channels, such as deferred ones, in files without

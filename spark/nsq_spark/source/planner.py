@@ -33,7 +33,6 @@ from nsq_spark.source.nsqds import Answers, LiveTopics, Retained, id_before, rep
 
 _log = logging.getLogger("nsqd_py.spark")
 _by_id = attrgetter("last_id")
-_by_id_and_number = attrgetter("last_id", "seq")
 _UNREAD = (
     "nsq: the archive has messages of topic %s of nsqd %s, which is gone, and which the query has not read under this name; no "
     "manifest says of which log they are, so it does not read them"
@@ -41,6 +40,10 @@ _UNREAD = (
 _WAITING = (
     "nsq: %d messages of topic %s on %s are not read: they are older than the earliest one that nsqd hands out, which keeps them "
     "for a channel that has not finished them (deferred ones)"
+)
+_LATER = (
+    "; those of them that are archived later are in spark.read.format('nsq').load({paths}).where(\"{condition}\"): append them "
+    "without the ids that the query has written"
 )
 _BEGINS_LATER = (
     "nsq: the %s of topic %s of %s begins later than the topic: it does not have the first %d messages"
@@ -139,12 +142,17 @@ class Planner:
         reaches = {log: self._reach(log, low, there) for log, low in begins.items()}
         begins = {log: reach.low for log, reach in reaches.items() if reach}  # the others join later
         for log, archive in self.history.logs().items():
-            first = archive.beginning
-            if first and log not in there:
-                begins[log] = max(first, _at_time(offset, first), key=_by_id)
-                if begins[log] == first and first.count:
-                    _log.warning(_BEGINS_LATER, "archive", *log, first.count)
+            begin = self._beginning_in(archive)
+            if begin and log not in there:
+                begins[log] = begin
+                if begin.count:
+                    _log.warning(_BEGINS_LATER, "archive", *log, begin.count)
         return TopicOffset(begins)
+
+    def _beginning_in(self, archive: LogArchive) -> Position | None:
+        """Return where the query begins in a log that only the archive has; None if that has no messages of it."""
+        first = archive.beginning
+        return first and max(first, _at_time(self.options.start, first), key=_by_id)
 
     def _beginning_of(self, log: LogKey, retained: Retained) -> Position:
         one = offset_in(self.options.start, log)
@@ -175,7 +183,7 @@ class Planner:
         report_loss(self.options, log, Position(None, asked, low.epoch), low.seq - asked)
 
     def _check_kept(self, log: LogKey, message_id: int) -> Position:
-        """Return the position behind an id. Report messages that the log may have dropped there; it does not say how many.
+        """Return the position behind an id. Report messages that the log may have dropped there.
 
         Raises LostMessages.
         """
@@ -183,7 +191,8 @@ class Planner:
         is_kept = answer.has_all_behind(message_id) or message_id == answer.end.last_id
         if not is_kept:
             before = Position(message_id, None, answer.end.epoch)
-            report_loss(self.options, log, before, answer.earliest_seq, is_most=True)
+            lost = answer.missing or answer.earliest_seq
+            report_loss(self.options, log, before, lost, is_most=not answer.missing)
         return answer.first
 
     def _warn_later(self, log: LogKey, time: dict[str, int]) -> None:
@@ -247,8 +256,9 @@ class Planner:
         self.logs.learn(before.ends)
         if self.history:
             self.history.refresh()
+            self.logs.recognize(before.ends, there, self.history.of)
         begins = self._begins(before, there)
-        moved = {log for log, position in before.ends.items() if self._is_elsewhere(log, position)}
+        moved = {log for log, position in before.ends.items() if self.logs.is_elsewhere(log, position)}
         known = {log: position for log, position in before.ends.items() if log not in moved}
         reaches: dict[LogKey, _Reach] = {}
         for log, low in {**known, **begins}.items():
@@ -261,13 +271,9 @@ class Planner:
         left = {log: count - taken[log] for log, count in waiting.items()}
         begins = {log: reach.low for log, reach in reaches.items() if log in begins}
         # The name under which a log is read now may have to wait for the archive.
-        renamed = {log for log in moved if self.logs.answering(log.topic, before.ends[log].epoch) in ends}
+        renamed = {log for log in moved if self.logs.name_now(log, before.ends[log]) in ends}
         read = {log: position for log, position in before.ends.items() if log not in renamed}
         return Batch(TopicOffset(read | ends, begins), waiting, left)
-
-    def _is_elsewhere(self, log: LogKey, position: Position) -> bool:
-        """True if a log has answered under another name of its nsqd, whoever has the address that the query knows."""
-        return self.logs.answering(log.topic, position.epoch) not in (None, log)
 
     def _end_of_batch(self, log: LogKey, reach: _Reach, most: int) -> Position:
         """Return the position behind the first messages within reach."""
@@ -300,7 +306,7 @@ class Planner:
 
     def _begin(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position:
         """Return where the next batch begins in a log that an nsqd has. Raises LostMessages."""
-        low = self._left(before, log, retained)
+        low = self.logs.left(before.ends, log, retained)
         if low is None:
             return self._earliest(log, retained)
         end = retained.end
@@ -331,9 +337,9 @@ class Planner:
             return {}
         found: Positions = {}
         for log in logs.keys() - before.ends.keys() - there.keys():
-            first = logs[log].beginning
-            if first and self._is_unread(before, logs[log]):
-                found[log] = max(first, _at_time(self.options.start, first), key=_by_id)
+            begin = self._beginning_in(logs[log])
+            if begin and self._is_unread(before, logs[log]):
+                found[log] = begin
         return found
 
     def _is_unread(self, before: TopicOffset, archive: LogArchive) -> bool:
@@ -341,7 +347,7 @@ class Planner:
         log = archive.log
         kept = self.logs.kept(log)
         if kept:
-            return kept.is_empty and self._left(before, log, kept) is None
+            return kept.is_empty and self.logs.left(before.ends, log, kept) is None
         if log not in self.logs.gone:
             return False
         # A log that the query has read would have the name that it has in the offset, if its epoch is known.
@@ -351,27 +357,6 @@ class Planner:
             _log.warning(_UNREAD, log.topic, log.nsqd)
             self._unread.add(log)
         return False
-
-    def _left(self, before: TopicOffset, log: LogKey, retained: Retained) -> Position | None:
-        """Return where the query left a log, under whatever name of its nsqd; None if it has not read it."""
-        own = before.ends.get(log)
-        if own is not None and self._is_elsewhere(log, own):
-            own = None
-        found = [
-            position
-            for other, position in before.ends.items()
-            if other.topic == log.topic and position.epoch in retained.epochs
-        ]
-        if found and own is not None and own.epoch is None:
-            found.append(own)
-        if own is None and not found and self.history:
-            names = self.topics.names_of(log.nsqd)
-            found = [
-                position
-                for other, position in before.ends.items()
-                if other.topic == log.topic and other.nsqd in names
-            ]
-        return max(found, key=_by_id_and_number, default=own)
 
     # ---- the archive
 
@@ -436,9 +421,15 @@ class Planner:
         if self._reported.get(log) != (low, lost):
             kept = self.logs.kept(log)
             waiting = self.topics.waiting(log, kept.earliest_seq) if kept else 0
-            report_loss(self.options, log, low, lost, waiting=waiting)
+            report_loss(self.options, log, low, lost, waiting=waiting, later=self._later(log, low, high))
             self._reported[log] = low, lost
         return False
+
+    def _later(self, log: LogKey, low: Position, high: Position) -> str:
+        """Return how to read what is archived later between two positions."""
+        assert self.options.archive is not None
+        condition = self._archive.condition(log, low.last_id, high.last_id)
+        return _LATER.format(paths=list(self.options.archive.paths), condition=condition)
 
     def _missing(self, log: LogKey, low: Position, high: Position) -> int:
         """Return how many messages between two positions the archive lacks, or may lack."""
@@ -450,13 +441,15 @@ class Planner:
     def partitions(self, start: TopicOffset, end: TopicOffset, there: Answers) -> list[InputPartition]:
         """Return what a batch reads; `there` has the logs of nsqds that answer. It is needed if there is an archive."""
         self.logs.learn(end.ends)
+        if self.history:
+            self.logs.recognize(end.ends, there, self.history.of)
         bounds: dict[LogKey, Span] = {}
         ranges: dict[LogKey, tuple[Position, Position]] = {}
         for log, high in end.ends.items():
             low = end.begins.get(log) or start.ends.get(log, Position())
             if not low.is_before(high):
                 continue
-            log = self.logs.with_epoch(log.topic, high.epoch) or log  # its nsqd may have another name now
+            log = self.logs.name_now(log, high) or self.logs.with_epoch(log.topic, high.epoch) or log
             archived = None if self._is_waited_for(log, low, high) else self._archived_up_to(log, low, there)
             if archived is not None and low.is_before(archived):
                 archived = min(high, archived, key=_by_id)

@@ -74,6 +74,10 @@ def bodies(directory: Path, requested: Requested | None = None, hints: Hints | N
         ("orders.eu/date=2026-11-28/20.log", ["orders.eu"]),
         ("orders.eu/web1.2026-11-28_20.log", ["orders.eu", "web1"]),
         ("orders.eu/web1.log", ["web1"]),
+        ("orders.eu/web1/2026-11-28_20.log", ["orders.eu", "web1"]),
+        ("orders.eu/web1/2026/11/28/20.log", ["orders.eu", "web1"]),
+        ("dc1/orders.eu/web1.2026-11-28_20.log", ["dc1", "orders.eu", "web1"]),
+        ("orders/orders/2026-11-28_20.log", ["orders"]),
         ("2026-11-28/orders.web1.2026-11-28_20.log", ["orders"]),
         ("2026-11-28/orders.2026-11-28_20.log", ["orders"]),
         ("backup/orders.web1.2026-11-28_20.log", ["orders"]),
@@ -160,6 +164,20 @@ def test_a_name_that_fits_two_topics_is_an_error_that_says_what_to_do(tmp_path: 
     pattern = text.split("topicFromName='")[1].split("'")[0]
     assert topics(tmp_path, hints=Hints(topic_from_name=pattern)) == ["clicks", "orders.eu", "orders.us"]
     assert topics(tmp_path / ORDERS, hints=Hints(topic="orders.eu")) == ["orders.eu"]
+
+
+def test_directories_that_fit_two_topics_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    without_manifest(
+        tmp_path,
+        **{"orders.eu__web1__2026-11-28_20.log": b"eu\n", "clicks__web1__2026-11-28_20.log": b"click\n"},
+    )
+    with pytest.raises(
+        ArchiveError, match="its name fits the topics web1, clicks, and no manifest"
+    ) as refused:
+        topics(tmp_path)
+    pattern = str(refused.value).split("topicFromName='")[1].split("'")[0]
+    assert topics(tmp_path, hints=Hints(topic_from_name=pattern)) == ["clicks", "orders.eu"]
+    assert bodies(tmp_path, Requested(frozenset({"orders.eu"}))) == [b"eu"]
 
 
 def test_a_topic_by_name_decides_where_it_can(tmp_path: Path) -> None:

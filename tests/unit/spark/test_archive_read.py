@@ -25,6 +25,7 @@ from nsq_spark.archive.chunk import Payload
 from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, Requested, Skipped, Split
 from nsqd_py.diskqueue.messages import encode_messages
 from nsqd_py.diskqueue.records import FileHeader
+from nsqd_py.runtime.documents import BYTE_ORDER_MARK
 from nsqd_py.stores.files import LocalFile
 from tests.support.archives import (
     BASE_NS,
@@ -270,6 +271,27 @@ def test_an_unfinished_line(tmp_path: Path, name: str) -> None:
     os.truncate(path, split.end - 1)
     with pytest.raises(DamagedArchive, match="another size than when the reading was planned"):
         bodies_of([replace(split, is_live=True)])
+
+
+@pytest.mark.parametrize("form", ["none", "gzip", "zstd"])
+def test_the_last_object_needs_no_newline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
+    """Its last brace says that it is whole, whoever may still write to the file."""
+    line = FIRST.encode()
+    path = tmp_path / "x.jsonl"
+    for number, end in enumerate((line, line + b" ", BYTE_ORDER_MARK + line, line + b"\n ")):
+        whole = b"" if number == 2 else line + b"\n"
+        written(tmp_path, path.name, compressed(whole + end, form))
+        for modified_ns in time.time_ns(), 0:
+            os.utime(path, ns=(modified_ns, modified_ns))
+            assert bodies_of(splits_of(path)) == [b"b"] * (1 if number == 2 else 2)
+    written(tmp_path, path.name, compressed(line + b"\n" + line[:-1], form))
+    assert bodies_of(splits_of(path)) == [b"b"]
+    assert f"{path}: the last {len(line) - 1} bytes are left out" in caplog.text
+    os.utime(path, (0, 0))
+    with pytest.raises(DamagedArchive, match="its last line has no newline, so it is torn"):
+        bodies_of(splits_of(path))
 
 
 @pytest.mark.parametrize("name", ["x.log", "x.jsonl", "x.log.gz", "x.jsonl.gz", "x.log.zst"])

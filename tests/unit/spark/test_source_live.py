@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source import live
 from nsq_spark.source.live_options import LogKey, Position, live_options
-from nsq_spark.source.nsqds import LostMessages, Retained
+from nsq_spark.source.nsqds import Retained
 from nsq_spark.source.planner import TopicPartition
 from tests.support.archives import Published, TopicLogFile
 
@@ -52,15 +53,23 @@ def numbers(monkeypatch: pytest.MonkeyPatch, *answers: Retained) -> list[int]:
     return found
 
 
-def test_a_file_that_is_dropped_while_nsqd_makes_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer has a hole, and the next one says what was dropped: that is in the archive."""
+def test_a_hole_in_the_middle_is_read_from_the_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer ends before it, and the next one begins behind it, whatever is there before."""
+    found = numbers(
+        monkeypatch, answer(0, earliest_seq=0), answer(20, earliest_seq=0), answer(20, earliest_seq=0)
+    )
+    assert found == [*range(10), *(-number for number in range(10, 20)), *range(20, 30)]
+
+
+def test_nsqds_of_earlier_versions_pass_over_a_hole(monkeypatch: pytest.MonkeyPatch) -> None:
     some = answer(0, 20, earliest_seq=0)
     found = numbers(monkeypatch, some, answer(20, earliest_seq=20), answer(20, earliest_seq=20))
-    assert found == [*(-number for number in range(20)), *range(20, 30)]
+    assert found == [*range(10), *(-number for number in range(10, 20)), *range(20, 30)]
 
 
-def test_records_that_cannot_be_read_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second answer is the same."""
-    some = answer(0, 20, earliest_seq=0)
-    with pytest.raises(LostMessages, match="10 messages of topic orders on 127.0.0.1:4151, from number 0 on"):
-        numbers(monkeypatch, some, some)
+def test_an_answer_without_messages_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = answer(0, earliest_seq=0)._replace(data=answer(20, earliest_seq=0).data)
+    with pytest.raises(
+        ArchiveError, match="127.0.0.1:4151 hands out nothing from number 0 of topic orders on"
+    ):
+        numbers(monkeypatch, nothing)

@@ -5,12 +5,14 @@ A file of `lines` keeps bodies only; its name may have the hour.
 
 from __future__ import annotations
 
+import logging
 import sys
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
@@ -26,8 +28,14 @@ from nsqd_py.stores.formats import LONGEST_LINE_BYTES
 _BLOCK_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 64 * 1024
 _NEWLINE = b"\n"
-_TORN = "its last line has no newline, so it is torn"
+_TORN = "its last line has no newline, so it is torn; if it is whole, end it with a newline"
+_UNFINISHED = (
+    "nsq: %s: the last %d bytes are left out, a line without a newline that may still be written; if it is whole, end it with a "
+    "newline"
+)
 _BODIES = {"body": pa.string(), "body_base64": pa.string()}
+
+_log = logging.getLogger("nsqd_py.spark")
 
 
 class LineBlock(NamedTuple):
@@ -52,9 +60,15 @@ class LineBlock(NamedTuple):
 
 
 class LineReader:
-    """Reads the lines that begin in a split, of a range of a file or of a whole compressed one."""
+    """Reads the lines that begin in a split, of a range of a file or of a whole compressed one.
 
-    def __init__(self, file: File, split: Split, damage: Damage) -> None:
+    is_whole  returns True for the end of a file that is a whole line, although it has no newline
+    """
+
+    def __init__(
+        self, file: File, split: Split, damage: Damage, is_whole: Callable[[bytes], bool] = lambda _: False
+    ) -> None:
+        self._is_whole = is_whole
         self._file = file
         self._split = split
         self._damage = damage
@@ -85,10 +99,14 @@ class LineReader:
             elif len(self._rest) > LONGEST_LINE_BYTES:
                 what = f"no newline in {LONGEST_LINE_BYTES} bytes: these are no lines"
                 self._damage.found(self._split.path, *self._dropped_rest(), what)
-        if self._rest and self._offset < self._end:
-            self._damage.found(
-                self._split.path, *self._dropped_rest(), _TORN, is_unfinished=self._split.is_live
-            )
+        if self._offset >= self._end or not self._rest:
+            return
+        if self._is_whole(self._rest):
+            yield LineBlock.of(self._offset, self._rest + _NEWLINE, len(self._rest) + 1)
+            return
+        if self._split.is_live:
+            _log.warning(_UNFINISHED, self._split.path, len(self._rest))
+        self._damage.found(self._split.path, *self._dropped_rest(), _TORN, is_unfinished=self._split.is_live)
 
     def _pieces(self) -> Iterator[bytes]:
         if not self._is_plain:
@@ -141,10 +159,19 @@ def read_jsonl(file: File, split: Split, requested: Requested, damage: Damage) -
     needed = needed_columns(requested)
     # Bodies are always parsed, since an object without one is no message.
     schema = pa.schema({name: kind for name, kind in STORED_TYPES.items() if name in needed} | _BODIES)
-    for block in LineReader(file, split, damage).blocks():
+    for block in LineReader(file, split, damage, _is_whole_object).blocks():
         if block.offset == 0 and len(block.starts) and block.data.startswith(BYTE_ORDER_MARK):
             block.starts[0] = len(BYTE_ORDER_MARK)
         yield from _chunks(block, schema, split, requested, damage)
+
+
+def _is_whole_object(line: bytes) -> bool:
+    """True for an object up to its last brace, or for blanks: nothing of it can still be written."""
+    text = line.removeprefix(BYTE_ORDER_MARK).strip(JSON_BLANKS)
+    try:
+        return not text or isinstance(orjson.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def _chunks(
