@@ -13,6 +13,7 @@ from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http import Url, parse_url
 from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, HttpClientTls
+from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.settings.declaration import BadOptions, bad_options
 
 
@@ -46,13 +47,13 @@ class TokenRule:
         return self._headers if is_named or is_proven else {}
 
 
-def make_upstream(options: NsqadminOptions) -> Upstream:
+def make_upstream(options: NsqadminOptions, log: Log) -> Upstream:
     """Return the client of all requests, with the time-outs and certificates of the options.
 
     Raises BadOptions.
     """
     client = HttpClient.of(
-        options, resolve=resolve, tls=HttpClientTls(options), max_answer_bytes=MAX_STATS_BYTES
+        options, resolve=resolve, tls=HttpClientTls(options, log.error), max_answer_bytes=MAX_STATS_BYTES
     )
     return Upstream(client, headers_for(options))
 
