@@ -156,7 +156,9 @@ def make_client(options: TailOptions) -> Upstream:
     )
 
     def headers_for(url: Url) -> dict[str, str]:
-        return access.headers_for(join_address(url.host, url.port)) if url.is_secure else {}
+        if not url.is_secure:
+            return {}
+        return access.headers_for(join_address(url.host, url.port))
 
     client = HttpClient.of(HttpClientOptions(), tls=_Tls(settings), max_answer_bytes=MAX_STATS_BYTES)
     return Upstream(client, headers_for)
