@@ -57,7 +57,7 @@ class Nsqadmin:
     def __init__(self, options: NsqadminOptions, log: Log) -> None:
         self._options = options
         self._log = log
-        self._upstream = make_upstream(options)
+        self._upstream = make_upstream(options, log)
         self._cluster = Cluster()
         interval_s = options.poll_interval_ns / 1e9
         self._history = History(interval_s)

@@ -15,7 +15,7 @@ from nsqd_py.auth.servers import AuthFailures, AuthQuestion, AuthServers, NoAuth
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
 from nsqd_py.net.http.client import HttpClient, Resolve
-from nsqd_py.net.tls_options import peer_context
+from nsqd_py.net.peer_tls import PeerTls
 from nsqd_py.pqueues.alarms import Alarms
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs.bugs import report_bug
@@ -252,8 +252,10 @@ def guard_maker(
 ) -> tuple[Callable[[Guarded], AuthGuard], AuthFailures]:
     """Return a function that makes the guard of a client, for nsqd's options with --auth-http-address; and its failures."""
 
-    def make_tls() -> Any:
-        return peer_context(options, "auth", ssl.SSLContext)
+    def make_tls() -> PeerTls:
+        tls = PeerTls(options, "auth", ssl.SSLContext, log.error)
+        tls.load()
+        return tls
 
     client = HttpClient.of(options, resolve=resolve)
     servers = AuthServers(options.auth_http_address, options.auth_http_request_method, client, make_tls)

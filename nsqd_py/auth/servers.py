@@ -75,7 +75,7 @@ class AuthServers:
         make_tls: Callable[[], Any],
         choose: Callable[[int], int] = random.randrange,
     ) -> None:
-        """`make_tls` returns the TLS context (of gevent.ssl) for https; it is called at the first https request."""
+        """`make_tls` returns the TLS for https, or raises OSError; it is called at the first https request."""
         self._urls = {address: auth_url(address) for address in addresses}
         self._is_post = method == "post"
         self._client = replace(client, max_answer_bytes=MAX_ANSWER_BYTES)

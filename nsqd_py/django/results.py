@@ -155,7 +155,12 @@ def error_of(error: BaseException) -> Any:
     """Return the TaskError of an exception."""
     kind = type(error)
     path = f"{kind.__module__}.{kind.__qualname__}"
-    return TaskError(exception_class_path=path, traceback="".join(format_exception(error)))
+    return TaskError(exception_class_path=path, traceback=_storable("".join(format_exception(error))))
+
+
+def _storable(text: str) -> str:
+    """Return the text with escapes for what no database stores in one: NULs (PostgreSQL) and halves of surrogate pairs."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
 def set_fields(result: Any, **values: Any) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
 
 import gevent
 from gevent import ssl
@@ -25,7 +24,7 @@ from nsqd_py.lookup.host import Endpoint, LookupHost, parse_address, resolve
 from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, LookupPeer, PeerContext
 from nsqd_py.net.http import HttpClientError
 from nsqd_py.net.http.client import HttpClient, limit_s
-from nsqd_py.net.tls_options import peer_context
+from nsqd_py.net.peer_tls import PeerTls
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.server.options import NsqdOptions
 
@@ -39,8 +38,8 @@ _CLOSE_S = 1.0
 class LookupPeers(Lookups):
     """Registers the topics and channels of `broker` with the nsqlookupds of `set_addresses`."""
 
-    def __init__(self, broker: Broker, options: NsqdOptions, log: Log, tls: Any = None) -> None:
-        """Register nothing yet: call `start`. `tls` is a context of gevent.ssl, for all connections, or None."""
+    def __init__(self, broker: Broker, options: NsqdOptions, log: Log, tls: PeerTls | None = None) -> None:
+        """Register nothing yet: call `start`. `tls` is for all connections; None is no TLS."""
         self._log = log
         self._hosts: dict[str, LookupHost] = {}
         self._peers: dict[Endpoint, LookupPeer] = {}
@@ -324,11 +323,13 @@ class LookupPeers(Lookups):
                     self._add_channels(topic, names)
 
 
-def lookupd_tls(options: NsqdOptions) -> Any:
-    """Return the TLS context for nsqlookupds; None without TLS. Raises StartError."""
-    try:
-        if options.lookupd_tls:
-            return peer_context(options, "lookupd", ssl.SSLContext)
+def lookupd_tls(options: NsqdOptions, log: Log) -> PeerTls | None:
+    """Return the TLS of connections to nsqlookupds; None without TLS. Raises StartError."""
+    if not options.lookupd_tls:
         return None
+    tls = PeerTls(options, "lookupd", ssl.SSLContext, log.error)
+    try:
+        tls.load()
     except OSError as error:
         raise StartError(f"failed to set up TLS to nsqlookupd - {error.strerror or error}") from error
+    return tls

@@ -11,6 +11,7 @@ snappy               snappy as a layer
 tls                  TLS as a layer; the certificate of a server, reloaded when its files change
 tls_context          TLS contexts of clients, and the security level of OpenSSL
 tls_options          the TLS settings of servers and of HTTP clients
+peer_tls             the TLS of connections to other servers, reloaded when its files change
 
 addresses            host:port as text                                       pure
 

@@ -169,18 +169,27 @@ def client_tls_family(options: Any, prefix: str) -> ClientTls:
 def peer_context(options: Any, peer: str, context_class: Any) -> Any:
     """Return the TLS context of connections to a peer: lookupd, standby, lease, auth or http_client. Raises OSError."""
     tls = client_tls_of(options, peer)
-    root_ca_file = tls.root_ca_file
-    if peer == "auth" and not root_ca_file:
-        root_ca_file = options.tls_root_ca_file  # as Go's nsqd
     return client_context(
         context_class,
-        root_ca_file=root_ca_file,
+        root_ca_file=_authorities_of(options, peer, tls),
         cert_file=tls.cert,
         key_file=tls.key,
         level=options.tls_security_level,
         lowest_version=getattr(options, "tls_min_version", DEFAULT_TLS_VERSION),
         verifies=not tls.insecure_skip_verify,
     )
+
+
+def peer_files(options: Any, peer: str) -> list[str]:
+    """Return the paths of the files that `peer_context` reads."""
+    tls = client_tls_of(options, peer)
+    return [path for path in (_authorities_of(options, peer, tls), tls.cert, tls.key) if path]
+
+
+def _authorities_of(options: Any, peer: str, tls: ClientTls) -> str:
+    if peer == "auth" and not tls.root_ca_file:
+        return str(options.tls_root_ca_file)  # as Go's nsqd
+    return tls.root_ca_file
 
 
 def implied_tls_required(options: ServerTlsOptions) -> int:

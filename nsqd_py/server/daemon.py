@@ -394,7 +394,7 @@ class Daemon:
         # With the HTTP client and TLS, 20 ms of a start.
         from nsqd_py.lookup.peers import LookupPeers, lookupd_tls
 
-        lookups = LookupPeers(self.broker, self._options, self._log, lookupd_tls(self._options))
+        lookups = LookupPeers(self.broker, self._options, self._log, lookupd_tls(self._options, self._log))
         if self._is_serving:
             lookups.start()
         return lookups

@@ -334,7 +334,7 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
     """Run nsqd with `--lease`. Return the exit status. Raises StartError."""
     try:
         url = parse_lease_url(options.lease, options.lease_password_file)
-        store = _open_store(url, options)
+        store = _open_store(url, options, log)
     except (ValueError, NsqdError) as error:
         raise StartError(f"--lease: {error}") from error
     try:
@@ -344,7 +344,7 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
     return Election(options, log, store, member, make_server, url.name).run()
 
 
-def _open_store(url: LeaseUrl, options: NsqdOptions) -> LeaseStore:
+def _open_store(url: LeaseUrl, options: NsqdOptions, log: Log) -> LeaseStore:
     """Return the store of the lease; only the modules of this kind of store are loaded. Raises ValueError, NsqdError."""
     ttl_s = options.lease_ttl_ns // _SECOND_NS
     timeout_s = ttl_s * _REQUEST_PART_OF_TTL
@@ -356,7 +356,10 @@ def _open_store(url: LeaseUrl, options: NsqdOptions) -> LeaseStore:
 
     from nsqd_py.lease.etcd import EtcdStore
     from nsqd_py.net.http.client import HttpClient
-    from nsqd_py.net.tls_options import peer_context
+    from nsqd_py.net.peer_tls import PeerTls
 
-    tls = peer_context(options, "lease", ssl.SSLContext) if url.is_secure else None
+    tls = None
+    if url.is_secure:
+        tls = PeerTls(options, "lease", ssl.SSLContext, log.error)
+        tls.load()
     return EtcdStore(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=tls))

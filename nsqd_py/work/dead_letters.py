@@ -15,6 +15,7 @@ Handlers of `nsqd_py.work` take envelopes off, so a dead letter may be published
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -25,6 +26,8 @@ from nsqd_py.work.handlers import Handler
 
 _MOST_ERROR_CHARACTERS = 2000
 _SHORT_ERROR_CHARACTERS = 60
+_NO_TEXT = "<exception str() failed>"  # as in Python's tracebacks
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 _REPEATED = "id"  # the first value stays
 # The headers that a dead letter has in addition to those of its message.
@@ -72,10 +75,23 @@ def _wrapped(body: bytes, headers: Mapping[str, str], own: Mapping[str, str]) ->
 
 
 def describe(error: BaseException) -> str:
-    """Return the class and the text of an error in one line of printable ASCII."""
-    return _printable(f"{type(error).__name__}: {error}")[:_MOST_ERROR_CHARACTERS]
+    """Return the class and the text of an error in one line of printable ASCII. It raises nothing: any code raises errors."""
+    return _printable(f"{type(error).__name__}: {_text_of(error)}")[:_MOST_ERROR_CHARACTERS]
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)[:_MOST_ERROR_CHARACTERS]
+    except Exception:  # noqa: BLE001 - its class has code of its own
+        return _NO_TEXT
 
 
 def _printable(text: str) -> str:
+    """Return one line, with escapes for all but printable ASCII, which is what an envelope has."""
     line = " ".join(text.split())
-    return line.encode("ascii", "backslashreplace").decode()
+    line = line.encode("ascii", "backslashreplace").decode()
+    return _CONTROL.sub(_escaped, line)
+
+
+def _escaped(control: re.Match[str]) -> str:
+    return f"\\x{ord(control[0]):02x}"

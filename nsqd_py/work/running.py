@@ -14,6 +14,7 @@ from nsqd_py.client.blocking.backend import THREADS
 from nsqd_py.client.blocking.consumer import Consumer
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S
 from nsqd_py.client.message import Message
+from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.logs.lines import LineWriter
 from nsqd_py.work.batches import Collector
 from nsqd_py.work.calling import Calls
@@ -75,16 +76,40 @@ class _Consumed(NamedTuple):
     ended: Future[BaseException | None] | None = None
 
 
-class EventLoop:
-    """An event loop in a thread, for coroutine functions."""
+class EventLoopStopped(NsqdError):
+    """A handler, or what it called, has stopped the event loop of all coroutine functions."""
 
     def __init__(self) -> None:
+        super().__init__("a handler, or a task of one, has called stop() of the event loop")
+
+
+class EventLoop:
+    """An event loop in a thread, for coroutine functions.
+
+    failure  what ended the loop first, although it was not closed: None, an `EventLoopStopped`, or the exit that a task raised,
+             which leaves `run_forever`. The loop goes on, so that its consumers can answer their messages and stop
+    """
+
+    def __init__(self) -> None:
+        self.failure: BaseException | None = None
+        self._is_closed = False
         self._loop = asyncio.new_event_loop()
         THREADS.spawn("nsqd-py event loop", self._run)
 
     def _run(self) -> None:
-        self._loop.run_forever()
+        while not self._is_closed:
+            ended_by = self._error_of_run()
+            if not self._is_closed and self.failure is None:
+                self.failure = ended_by
         self._loop.close()
+
+    def _error_of_run(self) -> BaseException:
+        """Run the loop until something ends it. Return what did."""
+        try:
+            self._loop.run_forever()
+        except BaseException as error:  # noqa: BLE001 - `Running.failure` has it
+            return error
+        return EventLoopStopped()
 
     def submit(self, coroutine: Any) -> Future[BaseException | None]:
         """Run the coroutine in the loop. Return the future of its error: one that a task raises may end the loop."""
@@ -97,6 +122,7 @@ class EventLoop:
             raise error
 
     def close(self) -> None:
+        self._is_closed = True
         with suppress(RuntimeError):  # it is closed
             self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -113,7 +139,7 @@ class Running:
     """The consumers of the handlers of an app, in this process. `App.start` makes it.
 
     They stop when one of them ends for good, that is by an error of itself and not of a handler, by `sys.exit()` in one, or
-    because all its nsqds refuse it (`nsqd_py.work.refusals`).
+    because all its nsqds refuse it (`nsqd_py.work.refusals`); and when something ends the event loop of coroutine functions.
     """
 
     def __init__(
@@ -180,7 +206,7 @@ class Running:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error that ended a consumer for good, or None."""
+        """The error that ended a consumer or the event loop for good, or None."""
         return self._failure
 
     @property
@@ -221,7 +247,8 @@ class Running:
         return True
 
     def _is_running(self) -> bool:
-        """True if a consumer or the scheduler has not ended. Notes the error that ended one."""
+        """True if a consumer or the scheduler has not ended. Notes the error that ended one, or the event loop."""
+        self._note_loop()
         has_schedules = self._has_running_schedules()
         return bool(self._find_running()) or has_schedules
 
@@ -258,6 +285,13 @@ class Running:
         except BaseException as error:  # noqa: BLE001 - `failure` has it
             self._note(each, error)
             return True
+
+    def _note_loop(self) -> None:
+        """Note what ended the event loop, if something did."""
+        ended_by = self._loop.failure if self._loop is not None else None
+        if ended_by is not None and self._failure is None:
+            self._failure = ended_by
+            self._log.error("the event loop of the coroutine functions has ended: %r", ended_by)
 
     def _note_refused(self) -> None:
         """Notes that nsqd refuses a consumer for good, if one is."""

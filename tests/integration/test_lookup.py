@@ -452,6 +452,22 @@ def test_tls_on_both_ports(make_nsqd, tls_lookupd, certificates):
     wait_until(lambda: "closed by nsqlookupd" in nsqd.log_text(), what="the end to be noticed")
 
 
+def test_tls_with_certificates_that_are_replaced_while_nsqd_runs(make_nsqd, make_lookupd, tmp_path):
+    """Or nsqd is missing in each nsqlookupd that starts again, until nsqd does."""
+    certificates = make_certificates(tmp_path)
+    context = certificates.server_context()
+    fake = make_lookupd(tls=context)
+    make_nsqd(*tls_flags(fake, certificates))
+    wait_until(lambda: fake.live)
+    fake.stop()
+    make_certificates(tmp_path)  # of another authority, in the same files
+    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
+    context.load_verify_locations(certificates.authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    fake.start()
+    wait_until(lambda: fake.live, what="nsqd to connect again")
+
+
 def test_tls_with_a_stranger_is_refused_unless_it_is_asked_for(
     make_nsqd, tls_lookupd, certificates, tmp_path
 ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import re
 import shlex
@@ -15,6 +16,7 @@ import time
 
 import pytest
 
+from tests.support.certificates import make_certificates
 from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.terminal import on_terminal
@@ -321,6 +323,32 @@ def test_a_topic_that_is_created_later_is_shown_from_its_start(nsqd, start):
         publish(nsqd, "later", b"1", b"2")
         assert read_lines(tool, 2) == [b"1", b"2"]
         assert tool.stop() == 0
+
+
+def test_a_log_that_needs_a_certificate_and_a_token(make_nsqd, tmp_path):
+    certificates = make_certificates(tmp_path)
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"token:ops:{hashlib.sha256(b'a-long-token-of-the-operators').hexdigest()}\n")
+    nsqd = make_nsqd(
+        *certificates.nsqd_flags,
+        f"--tls-root-ca-file={certificates.authority}",
+        "--tls-client-auth-policy=require-verify",
+        f"--http-auth-file={tokens}",
+    )
+    settings = (
+        f"--consumer-opt=tls_root_ca_file,{certificates.authority}",
+        f"--consumer-opt=tls_cert,{certificates.client_certificate}",
+        f"--consumer-opt=tls_key,{certificates.client_key}",
+        "--consumer-opt=tls_v1,true",
+    )
+    producer_settings = [each.replace("consumer", "producer") for each in settings]
+    to_nsq = ("to_nsq", "--topic=t", f"--nsqd-tcp-address=localhost:{nsqd.tcp_port}", *producer_settings)
+    assert run_tool("nsq_apps", *to_nsq, input="old\n").returncode == 0
+    flags = (*settings, "--topic=t", "--last=1", "-n=1", f"--nsqd-http-address=localhost:{nsqd.http_port}")
+    refused = run_tool("nsq_apps", "nsq_tail", *flags)
+    assert refused.returncode == 1 and "401 Unauthorized" in refused.stderr
+    token = "--consumer-opt=auth_secret,a-long-token-of-the-operators"
+    assert tail(*flags, token) == b"old\n"
 
 
 def test_a_tcp_address_says_nothing_of_the_log():

@@ -12,7 +12,6 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import gevent
@@ -20,9 +19,10 @@ from gevent import socket, ssl
 
 from nsqd_py.net.addresses import check_host
 from nsqd_py.net.http import AnswerTooLong, BadStatus, HttpClientError, Unreachable, Url, parse_url
+from nsqd_py.net.peer_tls import PeerTls
 from nsqd_py.net.socket_buffers import literal_target
 from nsqd_py.net.tls_context import advised
-from nsqd_py.net.tls_options import HttpClientOptions, peer_context
+from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.protocol.wrong_port import not_http
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
@@ -81,7 +81,7 @@ def resolve_by_hub(host: str, port: int) -> list[Target]:
 class HttpClient:
     """Sends requests with these limits; None is no limit.
 
-    tls  TLS context of gevent.ssl, or HttpClientTls. With one, `get_json` uses https; `ask` and `exchange` do for https URLs.
+    tls  TLS context of gevent.ssl, or PeerTls. With one, `get_json` uses https; `ask` and `exchange` do for https URLs.
     """
 
     connect_timeout_s: float | None
@@ -176,25 +176,23 @@ class HttpClient:
             raise Unreachable(_reason(error)) from error
 
 
-class HttpClientTls:
-    """The TLS context of HTTP requests, made for the first https URL: to read the certificates of the system takes 20 ms."""
+class HttpClientTls(PeerTls):
+    """The TLS of HTTP requests. The certificates of the system, which take 20 ms, are read for the first https URL."""
 
-    def __init__(self, options: HttpClientOptions) -> None:
+    def __init__(self, options: HttpClientOptions, warn: Callable[[str], object] | None = None) -> None:
         """Raises BadOptions if a file that the options name cannot be used."""
-        self._make = partial(peer_context, options, "http_client", ssl.SSLContext)
-        self._context: Any = None
+        super().__init__(options, "http_client", ssl.SSLContext, warn)
         if options.http_client_tls_root_ca_file or options.http_client_tls_cert:
             with bad_options("--http-client-tls-…: ", OSError):
-                self._context = self._make()
-
-    def wrap_socket(self, sock: Any, server_hostname: str) -> Any:
-        self._context = self._context or self._make()
-        return self._context.wrap_socket(sock, server_hostname=server_hostname)
+                self.load()
 
 
-def http_client(options: HttpClientOptions) -> HttpClient:
-    """Return the client of a program's HTTP requests. Raises BadOptions for certificates that cannot be used."""
-    return HttpClient.of(options, tls=HttpClientTls(options))
+def http_client(options: HttpClientOptions, warn: Callable[[str], object] | None = None) -> HttpClient:
+    """Return the client of a program's HTTP requests. Raises BadOptions for certificates that cannot be used.
+
+    `warn` logs new certificates that cannot be used later.
+    """
+    return HttpClient.of(options, tls=HttpClientTls(options, warn))
 
 
 class _Response(http.client.HTTPResponse):

@@ -19,6 +19,7 @@ from nsqd_py.client import BadClientOption
 from nsqd_py.client.errors import WrongPlace
 from nsqd_py.protocol.envelope import unwrap
 from nsqd_py.work import App, Batch, BatchFailed, Drop, Message, Requeue, Retry
+from nsqd_py.work.running import EventLoopStopped
 from tests.support.aio_client import run_in_new_loop
 from tests.support.module_servers import module_nsqd
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
@@ -264,6 +265,44 @@ def test_an_exit_of_a_handler_ends_all_consumers(app, topic, kind) -> None:
     assert running.wait(40)
     assert isinstance(running.failure, SystemExit)
     assert not any(stats.is_running for stats in running.stats())
+
+
+@pytest.mark.parametrize("kind", ["one by one", "batch"])
+@pytest.mark.parametrize("way", ["exit", "stop"])
+def test_what_ends_the_event_loop_ends_all_consumers(shared_nsqd, app, topic, kind, way) -> None:
+    """And not silently all coroutine functions, while the process goes on. The call is completed."""
+
+    async def leave() -> None:
+        sys.exit(3)
+
+    async def end_the_loop() -> None:
+        if way == "stop":
+            asyncio.get_running_loop().stop()
+        else:
+            task = asyncio.create_task(leave())
+            await asyncio.wait([task])
+            task.exception()  # or asyncio logs that nobody asked for it
+        await asyncio.sleep(0)
+
+    async def one(message: Message) -> None:
+        await end_the_loop()
+
+    async def batch(messages: list[Message]) -> None:
+        await end_the_loop()
+
+    settings: dict[str, Any] = {"batch": Batch(5, within_s=0)} if kind == "batch" else {}
+    app.handler(topic, retry=Retry(first_s=60), **settings)(batch if kind == "batch" else one)
+
+    @app.handler(f"{topic}.other")
+    def other(message: Message) -> None: ...
+
+    app.publish(topic, "1")
+    running = app.start()
+    assert running.wait(20)
+    assert isinstance(running.failure, SystemExit if way == "exit" else EventLoopStopped)
+    assert not any(stats.is_running for stats in running.stats())
+    assert shared_nsqd.channel_stats(topic, "work")["depth"] == 0
+    assert shared_nsqd.channel_stats(topic, "work")["deferred_count"] == 0
 
 
 def test_without_an_nsqd_it_waits_for_one(topic) -> None:

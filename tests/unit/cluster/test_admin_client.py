@@ -164,6 +164,34 @@ def test_a_server_that_wants_tls_is_asked_again(
     assert [asked.target for asked in [*server.asked, *secure_server.asked]] == ["/stats?a=b"] * 2
 
 
+def test_certificates_that_are_replaced_while_the_program_runs(
+    make_client: MakeClient, tmp_path: Path
+) -> None:
+    certificates = make_certificates(tmp_path)
+    context = certificates.server_context()
+    with WebServer(tls=context) as server:
+        address = f"https://{answers(server, topics=[]).replace(HOST, 'localhost')}"
+        client = make_client(authority=str(certificates.authority))
+        assert client.get(address, "/stats") == {"topics": []}
+        make_certificates(tmp_path)  # of another authority, in the same files
+        context.load_cert_chain(certificates.server_certificate, certificates.server_key)
+        assert client.get(address, "/stats") == {"topics": []}
+
+
+def test_new_certificates_that_cannot_be_used_leave_those_before(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path)
+    warned: list[str] = []
+    options = HttpClientOptions(http_client_tls_root_ca_file=str(certificates.authority))
+    client = Upstream(HttpClient(5.0, 10.0, tls=HttpClientTls(options, warned.append)))
+    with WebServer(tls=certificates.server_context()) as server:
+        address = f"https://{answers(server, topics=[]).replace(HOST, 'localhost')}"
+        certificates.authority.write_text("half a file")
+        assert client.get(address, "/stats") == {"topics": []}
+        assert client.get(address, "/stats") == {"topics": []}
+    (text,) = warned
+    assert str(certificates.authority) in text
+
+
 def test_a_refusal_over_tls_is_the_last_one(
     make_client: MakeClient, server: WebServer, secure: tuple[WebServer, str]
 ) -> None:

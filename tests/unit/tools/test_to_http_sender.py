@@ -13,9 +13,9 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = HEAD + b"Content-Length: 2\r\n\r\nOK"
 
 
-def sent_twice(response: bytes, closes: bool = False) -> int:
+def sent_twice(response: bytes, closes: bool = False, limit_s: float = 30) -> int:
     """Send two messages; return the number of connections."""
-    server, sender = RawServer(response, closes), HttpSender(HttpClient(10, 30))
+    server, sender = RawServer(response, closes), HttpSender(HttpClient(10, limit_s))
     try:
         for _ in range(2):
             sender.send(HttpRequest(GET, server.url, {}), b"")
@@ -57,4 +57,25 @@ def test_delivered(response: bytes, closes: bool, connections: int) -> None:
 def test_not_delivered(response: bytes, is_answer: bool, reason: str) -> None:
     with pytest.raises(NotDelivered, match=reason) as raised:
         sent_twice(response, closes=True)
+    assert raised.value.is_answer is is_answer
+
+
+ENDLESS = b"Content-Length: 9\r\n\r\ncut"
+
+
+def test_a_body_that_does_not_end_is_no_reason_to_send_a_message_again() -> None:
+    """The status is the answer. A server that streams its answer got each message again and again."""
+    assert sent_twice(HEAD + ENDLESS, limit_s=0.2) == 2
+
+
+@pytest.mark.parametrize(
+    ("head", "is_answer", "reason"),
+    [
+        (b"HTTP/1.1 503 Busy\r\n", True, "got status code 503"),
+        (b"HTTP/1.1 302 Found\r\nLocation: /there\r\n", False, "no answer within 0.2s"),
+    ],
+)
+def test_a_refusal_with_a_body_that_does_not_end(head: bytes, is_answer: bool, reason: str) -> None:
+    with pytest.raises(NotDelivered, match=reason) as raised:
+        sent_twice(head + ENDLESS, limit_s=0.2)
     assert raised.value.is_answer is is_answer

@@ -446,6 +446,37 @@ def test_a_dead_letter_has_its_error_and_the_original_body() -> None:
     assert its_headers["id"] == "0000000000000002"
 
 
+class _Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@both
+@pytest.mark.parametrize(
+    ("error", "written"),
+    [
+        (ValueError("\x1b[31mred\x1b[0m\x00\x7f"), "ValueError: \\x1b[31mred\\x1b[0m\\x00\\x7f"),
+        (ValueError("\ud800\x9b"), "ValueError: \\ud800\\x9b"),
+        (_Speechless(), "_Speechless: <exception str() failed>"),
+        (ValueError("\x1b" * 3_000_000), "ValueError: " + "\\x1b" * 497),
+    ],
+    ids=["colours", "surrogate", "no text", "long"],
+)
+def test_a_message_becomes_a_dead_letter_whatever_the_text_of_its_error_is(is_async, error, written) -> None:
+    """Or it came again for ever, and each time the consumer backed off from all messages."""
+    app = App()
+
+    def fail(order: dict, message: Message) -> None:
+        raise error
+
+    make(app, is_async, fail)
+    with Harness(app) as harness:
+        app.publish("orders", {})
+        harness.run(for_s=100)
+    ((_, headers),) = harness.dead_letters("orders")
+    assert headers["error"] == written
+
+
 def test_a_dead_letter_that_is_published_again_is_handled() -> None:
     app = App()
     got = []

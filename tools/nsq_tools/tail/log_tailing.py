@@ -5,31 +5,45 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPMessage
+from email.message import Message
 from time import monotonic
-from urllib.parse import quote
+from typing import Any
+
+from gevent import ssl
 
 from nsq_tools.tail.options import TailOptions
 from nsq_tools.tail.output import LAST_WRITES_S, open_output
 from nsq_tools.tail.rendering import Renderer
 from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.blocking.connection import tls_context
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.tool_checks import client_options
+from nsqd_py.cluster.access import HttpAccess, servers_in
+from nsqd_py.cluster.admin_client import UpstreamError
+from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.net.addresses import join_address
-from nsqd_py.net.http import BadStatus, HttpClientError
-from nsqd_py.net.http.client import HttpClient, http_client, http_url
+from nsqd_py.net.http import Url
+from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.hidden import hidden_url
 from nsqd_py.runtime.logs.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import format_duration
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 
 _POLL_S = 0.2
 _LOOK_UP_S = 15.0
 _NO_TOPIC = b"TOPIC_NOT_FOUND"
+_EARLIEST = {"seq": "earliest"}
+_NO_LOGS = "--since and --last need the log of an nsqd-py"
+# By status.
+_REMEDIES = {
+    401: "it wants a token: give --consumer-opt=auth_secret,TOKEN, and https:// in its address or "
+    "--consumer-opt=tls_root_ca_file,FILE"
+}
 _MOST_DIGITS = 20  # of a number in a header
 
 
@@ -39,24 +53,23 @@ class LogReader:
     damaged_bytes  bytes of the log that nsqd could not read; each part is logged
     """
 
-    def __init__(self, client: HttpClient, address: str, topic: str, log: Log) -> None:
+    def __init__(self, client: Upstream, address: str, topic: str, log: Log) -> None:
         self._client = client
         self._address = address
         self._topic = topic
-        self._path = f"/topic/read?topic={quote(topic)}&"
         self._log = log
         self.damaged_bytes = 0
         self._outage = OutageLog(log, monotonic)
-        self._next = "seq=earliest"
+        self._next = _EARLIEST
         self._next_seq = 0
 
     def begin(self, since_ns: int, last: int) -> None:
         """Begin `since_ns` or `last` messages back. Raises ToolError if this nsqd has no log to read."""
-        self._next = f"time=-{format_duration(since_ns)}" if since_ns else "time=latest"
+        self._next = {"time": f"-{format_duration(since_ns)}" if since_ns else "latest"}
         if last and (data := self._read()):
             with self._reading():
                 self._next_seq = max(0, FileHeader.decode(data).first_seq - last)
-            self._next = f"seq={self._next_seq}"
+            self._next = {"seq": str(self._next_seq)}
 
     def messages(self) -> Iterator[Messages]:
         """Yield the batches up to the end of the log. Raises ToolError."""
@@ -73,7 +86,7 @@ class LogReader:
             is_end = len(data) == FILE_HEADER_BYTES
             if is_end:
                 self._next_seq = max(self._next_seq, header.first_seq)
-            self._next = f"seq={self._next_seq}"
+            self._next = {"seq": str(self._next_seq)}
             if is_end:
                 return
 
@@ -87,26 +100,30 @@ class LogReader:
 
     def _read(self) -> bytes:
         """Return the next records, as a log file; b"" if nsqd does not answer, or has no such topic."""
+        query = {"topic": self._topic, **self._next}
         try:
-            url = http_url(self._address, self._path + self._next)
-            data = self._client.exchange("GET", url, note_headers=self._note_headers)
-        except BadStatus as error:
-            if error.status < 500 and _NO_TOPIC not in error.body:
-                said = error.body[:200].decode("utf-8", "replace")
-                raise ToolError(
-                    f"{self._address}: --since and --last need the log of an nsqd-py: {said}"
-                ) from error
-            if error.status < 500:
-                self._next, self._next_seq = "seq=earliest", 0  # all of a topic that is created later is new
-            self._outage.report("nsqd %s: topic %s: %s", self._address, self._topic, error)
+            with self._client.answer() as answer:
+                data = self._client.get_bytes(answer, self._address, "/topic/read", query)
+        except UpstreamError as error:
+            self._note_refusal(error)
+            self._outage.report("nsqd %s: topic %s: %s", self._address, self._topic, error.reason)
             return b""
-        except (HttpClientError, BadOptions) as error:  # an nsqlookupd may name an invalid address
-            self._outage.report("nsqd %s: %s", self._address, error)
-            return b""
+        self._note_damage(answer.headers)
         self._outage.end("nsqd %s: answers again", self._address)
         return data
 
-    def _note_headers(self, headers: HTTPMessage) -> None:
+    def _note_refusal(self, error: UpstreamError) -> None:
+        """Raise ToolError if this nsqd will never give a log."""
+        if not 400 <= error.status < 500:
+            return
+        if _NO_TOPIC not in error.body:
+            raise ToolError(
+                f"{self._address}: {_REMEDIES.get(error.status, _NO_LOGS)}: {error.reason}"
+            ) from error
+        self._next = _EARLIEST  # all of a topic that is created later is new
+        self._next_seq = 0
+
+    def _note_damage(self, headers: Message) -> None:
         text = headers.get("X-Nsq-Damaged-Bytes", "0")  # earlier versions do not say it
         damaged_bytes = int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else 0
         if damaged_bytes:
@@ -119,13 +136,41 @@ class LogReader:
             )
 
 
+class _Tls:
+    """The TLS of the requests, with the files of --consumer-opt; they are read at the first connection."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+        self._context: Any = None
+
+    def wrap_socket(self, sock: Any, server_hostname: str) -> Any:
+        self._context = self._context or tls_context(self._options, ssl.SSLContext)
+        return self._context.wrap_socket(sock, server_hostname=server_hostname)
+
+
+def make_client(options: TailOptions) -> Upstream:
+    """Return the client of all requests, with the certificates and the `auth_secret` of --consumer-opt."""
+    settings = client_options(options.consumer_opt, "consumer-opt")
+    access = HttpAccess(
+        settings, named=servers_in((*options.nsqd_http_address, *options.lookupd_http_address))
+    )
+
+    def headers_for(url: Url) -> dict[str, str]:
+        if not url.is_secure:
+            return {}
+        return access.headers_for(join_address(url.host, url.port))
+
+    client = HttpClient.of(HttpClientOptions(), tls=_Tls(settings), max_answer_bytes=MAX_STATS_BYTES)
+    return Upstream(client, headers_for)
+
+
 class LogTail:
     """The logs of all topics on all nsqds, in the order of their timestamps."""
 
     def __init__(self, options: TailOptions, log: Log) -> None:
         self._options = options
         self._log = log
-        self._client = http_client(HttpClientOptions())
+        self._client = make_client(options)
         self._readers: dict[tuple[str, str], LogReader] = {}
         self._look_up_at_s = 0.0
         self._fixed = options.nsqd_http_address or tuple(map(self._http_address, options.nsqd_tcp_address))
@@ -160,24 +205,24 @@ class LogTail:
     def _found(self, topic: str) -> Iterator[str]:
         for lookupd in self._options.lookupd_http_address:
             try:
-                answer = self._client.ask(http_url(lookupd, f"/lookup?topic={quote(topic)}"))
+                answer = self._client.get(lookupd, "/lookup", {"topic": topic})
                 yield from (
                     join_address(one["broadcast_address"], one["http_port"]) for one in answer["producers"]
                 )
-            except (HttpClientError, KeyError, TypeError) as error:
-                if not (isinstance(error, BadStatus) and _NO_TOPIC in error.body):
-                    self._log.error("nsqlookupd %s: %s", hidden_url(lookupd), error)
+            except (UpstreamError, KeyError, TypeError) as error:
+                if not (isinstance(error, UpstreamError) and _NO_TOPIC in error.body):
+                    self._log.error("nsqlookupd %s: %s", hidden_url(lookupd), getattr(error, "reason", error))
 
     def _http_address(self, text: str) -> str:
         """Return the HTTP address of an nsqd, if its port is the one after that for TCP. Raises ToolError."""
         address = parse_address(text)
         guess = join_address(address.host, address.port + 1)
         try:
-            if not address.path and self._client.ask(http_url(guess, "/info"))["tcp_port"] == address.port:
+            if not address.path and self._client.get(guess, "/info")["tcp_port"] == address.port:
                 return guess
             reason = "it is not this nsqd's"
-        except (HttpClientError, KeyError, TypeError) as error:
-            reason = str(error)
+        except (UpstreamError, KeyError, TypeError) as error:
+            reason = getattr(error, "reason", str(error))
         raise ToolError(
             f"--since and --last read over HTTP, and {text} does not answer at {guess} ({reason}): use --nsqd-http-address"
         )

@@ -19,7 +19,8 @@ class _TailSource(SourceOptions, title="Source"):
         PERIOD,
         0,
         "Show the messages of this time too, such as 10m, 10min or 2d, and go on with new ones. They are read from the logs of "
-        "nsqd-py, as far as it keeps them (--retention-time of nsqd), without a channel.",
+        "nsqd-py, as far as it keeps them (--retention-time of nsqd), without a channel; with the certificates and, over TLS, "
+        "the auth_secret of --consumer-opt.",
         check=not_negative,
     )
     last: int = setting(INT, 0, "As --since, with this number of messages of each nsqd.", check=not_negative)

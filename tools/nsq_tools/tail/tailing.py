@@ -43,8 +43,8 @@ def check(options: TailOptions) -> None:
 def _check_log_reading(options: TailOptions) -> None:
     if options.since_ns and options.last:
         raise BadOptions("use --since or --last not both")
-    if options.channel or options.consumer_opt:
-        raise BadOptions("--since and --last read without a channel: leave out --channel and --consumer-opt")
+    if options.channel:
+        raise BadOptions("--since and --last read without a channel: leave out --channel")
     if any(topic.endswith("#ephemeral") for topic in options.topic):
         raise BadOptions("--since and --last read the log of a topic, and an ephemeral topic has none")
     if options.nsqd_http_address and options.lookupd_http_address:

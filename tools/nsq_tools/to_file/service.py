@@ -266,7 +266,7 @@ class Service:
         if self._options.topic:
             signals.wait()
             return
-        client = http_client(self._options)
+        client = http_client(self._options, self._log.error)
         while not signals.is_asked:
             topics: set[str] = set()
             with signals.cutting():

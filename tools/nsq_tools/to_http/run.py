@@ -20,7 +20,7 @@ from nsqd_py.settings.program import DONE
 def run(options: ToHttpOptions, log: Log) -> int:
     """Send messages until a stop signal. Requests that are being sent then may take STOP_TIMEOUT_S more."""
     raise_descriptor_limit()
-    sender = HttpSender(http_client(options))
+    sender = HttpSender(http_client(options, log.error))
     delivery = HttpDelivery(options, sender, log)
     consumer = make_consumer(
         options, "nsq_to_http", options.topic, log, handler=delivery.handle, concurrency=options.n

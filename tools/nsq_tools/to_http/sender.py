@@ -43,8 +43,16 @@ class _ServerConnection:
         self._parser = HttpResponseParser(self)
         self.idle_since_s = 0.0
 
-    def exchange(self, request: bytes) -> None:
-        """Send a request and read the response. Raises OSError."""
+    def exchange(self, request: bytes, late: gevent.Timeout) -> None:
+        """Send a request and read the response. Raises OSError; and `late`, unless a status is there that is no redirect."""
+        try:
+            self._exchange(request)
+        except gevent.Timeout as timeout:
+            # Only the rest of the body is late, which does not matter. A redirect needs more time.
+            if timeout is not late or not self.status or 300 <= self.status < 400:
+                raise
+
+    def _exchange(self, request: bytes) -> None:
         self.status = 0
         self.location = ""
         self.is_reusable = False
@@ -116,7 +124,7 @@ class HttpSender:
         late = gevent.Timeout(limit_s)
         late.start()
         try:
-            status = self._ask(request, message)
+            status = self._ask(request, message, late)
         except gevent.Timeout as timeout:
             if timeout is not late:
                 raise
@@ -134,34 +142,38 @@ class HttpSender:
             while connections:
                 connections.pop().close()
 
-    def _ask(self, request: HttpRequest, message: bytes) -> int:
+    def _ask(self, request: HttpRequest, message: bytes, late: gevent.Timeout) -> int:
         """Return the status of the response, after redirects."""
         for _ in range(MAX_REDIRECTS + 1):
-            status, location = self._ask_once(request, message)
+            status, location = self._ask_once(request, message, late)
             following = request.redirected(message, status, location)
             if following is None:
                 return status
             request = following
         raise OSError(f"stopped after {MAX_REDIRECTS} redirects")
 
-    def _ask_once(self, request: HttpRequest, message: bytes) -> tuple[int, str]:
+    def _ask_once(self, request: HttpRequest, message: bytes, late: gevent.Timeout) -> tuple[int, str]:
         """Return the status of the response, and its Location."""
         idle = self._idle.setdefault(request.server, [])
         while idle:
             connection = idle.pop()
             if connection.is_usable():
                 try:
-                    return self._exchange(connection, idle, request.encode(message))
+                    return self._exchange(connection, idle, request.encode(message), late)
                 except ConnectionError:  # the server has most likely closed it in this moment
                     break
             connection.close()
-        return self._exchange(self._connect(request.server), idle, request.encode(message))
+        return self._exchange(self._connect(request.server), idle, request.encode(message), late)
 
     def _exchange(
-        self, connection: _ServerConnection, idle: list[_ServerConnection], request: bytes
+        self,
+        connection: _ServerConnection,
+        idle: list[_ServerConnection],
+        request: bytes,
+        late: gevent.Timeout,
     ) -> tuple[int, str]:
         try:
-            connection.exchange(request)
+            connection.exchange(request, late)
         # Also a gevent time-out, which is no Exception: a late response must not be read.
         except BaseException:
             connection.close()
