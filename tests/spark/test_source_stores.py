@@ -19,6 +19,7 @@ from nsq_spark import nsq_archive
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import ArchiveError, Requested, plan_splits
 from nsq_spark.archive.storage import Storage
+from nsq_spark.archive.store_logs import DamagedStore
 from nsq_spark.source.live import LiveBatchReader, LiveReader
 from nsq_spark.source.live_options import live_options, stream_of
 from nsq_spark.source.nsqds import LostMessages
@@ -168,6 +169,38 @@ def test_a_replay_of_a_store(
     again = nsqd.topic_stats("again")
     assert again is not None
     assert again["message_count"] == 160
+
+
+def test_a_store_that_does_not_answer_for_a_moment(
+    store: StoreOfFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that has read a store asks again, but not if the store is damaged."""
+    directory = tmp_path / "store"
+    away = tmp_path / "away"
+    is_away_for_good = False
+
+    def wait(seconds: float) -> None:
+        if away.exists() and not is_away_for_good:
+            away.rename(directory)
+
+    monkeypatch.setattr("time.sleep", wait)
+    monkeypatch.setattr("nsq_spark.source.store_history._REFRESH_EVERY_S", 0.0)
+    one = stream(store, giveUpAfter="300s")
+    start = one.initialOffset()
+    directory.rename(away)
+    end = one.latestOffset(start, ReadMaxRows(1000))
+    directory.rename(away)
+    assert numbers(one, partial(one.partitions, start, end)) == list(range(160))
+    is_away_for_good = True
+    brief = stream(store, giveUpAfter="0.01s")
+    brief.initialOffset()
+    directory.rename(away)
+    with pytest.raises(ArchiveError, match="head.json is missing"):
+        brief.latestOffset(start, ReadMaxRows(1000))
+    away.rename(directory)
+    (directory / "head.json").write_bytes(b"{}")
+    with pytest.raises(DamagedStore, match="head.json"):
+        one.latestOffset(start, ReadMaxRows(1000))
 
 
 def test_where_a_stream_of_a_store_begins(store: StoreOfFiles) -> None:

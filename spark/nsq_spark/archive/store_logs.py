@@ -48,6 +48,10 @@ class StoredLog(NamedTuple):
     epochs: Epochs
 
 
+class DamagedStore(ArchiveError):
+    """Objects of a store are damaged or missing: it will be the same later."""
+
+
 class StoreLogs:
     """The logs of one store. Methods raise ArchiveError.
 
@@ -66,10 +70,12 @@ class StoreLogs:
 
     def refresh(self) -> None:
         """Read what is new: two requests if there is nothing."""
+        logs = self._logs
+        self._logs = None  # what was read before an error is new the next time
         with _errors_of(self.url):
-            if not self._reader.refresh() and self._logs is not None:
+            if not self._reader.refresh() and logs is not None:
+                self._logs = logs
                 return
-        self._logs = None
         text = incomplete_base(self._reader)
         if text:
             self._report(text)
@@ -106,7 +112,7 @@ class StoreLogs:
 
     def _report(self, text: str) -> None:
         if self._on_damage is None:
-            raise ArchiveError(f"{self.url}: {text}; --skip-damaged reads what is left of it")
+            raise DamagedStore(f"{self.url}: {text}; --skip-damaged reads what is left of it")
         self._on_damage(f"{self.url}: {text}")
 
 
@@ -208,5 +214,7 @@ def _errors_of(url: str) -> Iterator[None]:
     """Raise the errors of a store, and of reading it, as ArchiveError."""
     try:
         yield
+    except BadObject as error:
+        raise DamagedStore(f"{url}: {error}") from error
     except (NsqdError, OSError) as error:
         raise ArchiveError(f"{url}: {error}") from error

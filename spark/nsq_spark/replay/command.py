@@ -22,6 +22,7 @@ from nsq_spark.replay.output.resume import how_to_resume, words_to_repeat
 from nsq_spark.replay.output.summary import (
     STANDARD_OUTPUT,
     count_text,
+    dedupe_warning,
     dry_run_text,
     plan_text,
     refused_text,
@@ -109,6 +110,9 @@ class _Command:
 
     def _asked(self, checkpoint: Checkpoint) -> int:
         options = self._options
+        warning = dedupe_warning(self.job, checkpoint.files)
+        if warning:
+            complain(f"warning: {warning}")
         complain(plan_text(checkpoint, options.master, is_dry=options.dry_run))
         question = f"replay {count_text(len(checkpoint.files), 'file')}, {size_text(checkpoint.size_bytes)}?"
         if not (options.yes or options.dry_run or agreed(question)):

@@ -38,6 +38,10 @@ from nsq_spark.source.options import ReadOptions, split_bytes
 SLICE = "slice"
 # Bodies are most of a Parquet file. Of the other columns, a query without bodies needs some.
 _PARQUET_PER_READ_WITHOUT_BODIES = 8
+# A chunk has one topic: where topics alternate in a file, a chunk has one message. A batch takes as long as a thousand messages.
+_FEW_ROWS = 1000
+_JOINED_ROWS = 10_000
+_JOINED_BYTES = 4 * 1024 * 1024
 
 Rows: TypeAlias = Iterator[pa.RecordBatch]
 _log = logging.getLogger("nsqd_py.spark")
@@ -131,6 +135,43 @@ def slice_name(split: Split) -> str:
 
 def read_partition(partition: ArchivePartition, damage: Damage | None = None) -> Rows:
     """Yield batches with exactly the columns asked for, as Spark demands. Raises ArchiveError."""
+    yield from joined(_chunks_of(partition, damage))
+
+
+def joined(batches: Rows) -> Rows:
+    """Yield the same rows in fewer batches: join small ones. Rows in front of an ArchiveError are yielded before it is raised."""
+    small: list[pa.RecordBatch] = []
+    row_count = 0
+    size_bytes = 0
+    try:
+        for batch in batches:
+            is_small = batch.num_rows < _FEW_ROWS
+            if is_small:
+                small.append(batch)
+                row_count += batch.num_rows
+                size_bytes += batch.nbytes
+            if not is_small or row_count >= _JOINED_ROWS or size_bytes >= _JOINED_BYTES:
+                yield from _as_one(small)
+                small.clear()
+                row_count = 0
+                size_bytes = 0
+            if not is_small:
+                yield batch
+    except ArchiveError:
+        yield from _as_one(small)
+        raise
+    yield from _as_one(small)
+
+
+def _as_one(batches: Sequence[pa.RecordBatch]) -> Rows:
+    if len(batches) < 2:
+        yield from batches
+        return
+    yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def _chunks_of(partition: ArchivePartition, damage: Damage | None) -> Rows:
+    """Yield a batch for each chunk. Raises ArchiveError."""
     leave_out_of_collections()
     options = partition.options
     damage = damage or options.damage()

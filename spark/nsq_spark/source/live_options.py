@@ -101,7 +101,12 @@ LIVE_OPTIONS = (
     Option("maxTriggerDelay", parse_seconds, "15m", "see `minMessagesPerTrigger`"),
     Option("minPartitions", at_least_one(int), "1", "minimum number of tasks that share the reading"),
     Option("failOnDataLoss", parse_bool, "true", "fail if messages were dropped before they were read"),
-    Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqds do not answer"),
+    Option(
+        "giveUpAfter",
+        parse_seconds,
+        "60s",
+        "how long to retry when nsqds, or the store of a stream, do not answer",
+    ),
 )
 
 

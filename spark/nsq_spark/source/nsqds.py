@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError, Span
+from nsq_spark.archive.store_logs import DamagedStore
 from nsq_spark.source.live_options import LATEST, LiveOptions, LogKey, Offset, Position, Positions
 from nsqd_py.client.lookup import producers_in
 from nsqd_py.cluster.access import HttpAccess
@@ -209,13 +210,15 @@ def nsqds_of(lookupd: str, path: str, access: HttpAccess) -> dict[str, str]:
 
 
 def with_retries(question: Callable[[], T], give_up_after_s: float) -> T:
-    """Return the answer, asking again while nsqds are away. Raises Refused at once, and ArchiveError after the time."""
+    """Return the answer, asking again while nsqds or stores are away. Raises Refused and DamagedStore at once, and ArchiveError
+    after the time.
+    """
     deadline_s = time.monotonic() + give_up_after_s
     is_reported = False
     while True:
         try:
             return question()
-        except Refused:
+        except (Refused, DamagedStore):
             raise
         except ArchiveError as error:
             if time.monotonic() >= deadline_s:

@@ -26,7 +26,8 @@ IDS_DO_NOT_RISE = (
 class ArchivedStores:
     """The logs in stores, of the requested topics. Methods raise ArchiveError.
 
-    others  the paths of other archives, as of the last call of `logs`
+    others    the paths of other archives, as of the last call of `logs`
+    are_read  True after the first `refresh` without an error
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -35,10 +36,14 @@ class ArchivedStores:
         self._refreshed_s = 0.0
         self.others = options.paths
 
+    @property
+    def are_read(self) -> bool:
+        return self._refreshed_s > 0
+
     def refresh(self) -> None:
         """Read what is new, if the last time was a second ago. A path may become a store by then."""
         now_s = time.monotonic()
-        if self._refreshed_s and now_s - self._refreshed_s < _REFRESH_EVERY_S:
+        if self.are_read and now_s - self._refreshed_s < _REFRESH_EVERY_S:
             return
         options = self._options
         if self.others:

@@ -30,7 +30,7 @@ from nsq_spark.source.live_options import (
     offset_in,
     quotas,
 )
-from nsq_spark.source.nsqds import Answers, id_before, report_loss
+from nsq_spark.source.nsqds import Answers, id_before, report_loss, with_retries
 from nsq_spark.source.options import ReadOptions
 from nsq_spark.source.planner import Batch
 from nsq_spark.source.store_history import ArchivedStores
@@ -121,9 +121,16 @@ class StorePlanner:
             return {}
         if self._is_idle:
             self._stores.wait()
-        self._stores.refresh()
+        self._refresh()
         self._is_fixed = of_all
         return {}
+
+    def _refresh(self) -> None:
+        """Read what is new. A store that was read before may be away for a while; a path that never was one may be wrong."""
+        if self._stores.are_read:
+            with_retries(self._stores.refresh, self.options.give_up_after_s)
+        else:
+            self._stores.refresh()
 
     def missing_topics(self, there: Answers) -> str:
         """Return a sentence that names a requested topic which no store has; "" if there is none."""
@@ -187,7 +194,7 @@ class StorePlanner:
 
     def partitions(self, start: TopicOffset, end: TopicOffset, there: Answers) -> list[InputPartition]:
         """Return what a batch reads. Raises LostMessages if a store does not have all of it any more."""
-        self._stores.refresh()
+        self._refresh()
         logs = self._logs(end.ends)
         spans: dict[str, Span] = {}
         infos = []

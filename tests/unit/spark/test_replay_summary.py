@@ -29,9 +29,9 @@ BASE_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
 FILE = FileInfo("/archive/orders.log", 1_000_000, 0, Format.LINES, topic="orders")
 
 
-def planned(directory: Path, **parts: Any) -> str:
+def planned(directory: Path, *others: FileInfo, **parts: Any) -> str:
     job = Job(("/archive",), **{"destination": Destination(("127.0.0.1:4150",)), **parts})
-    checkpoint = open_checkpoint(str(directory), job, [FILE])
+    checkpoint = open_checkpoint(str(directory), job, [FILE, *others])
     checkpoint.close()
     return summary.plan_text(checkpoint, "local[2]")
 
@@ -55,6 +55,25 @@ def test_a_plan_names_what_is_sent_and_how(tmp_path: Path) -> None:
         "  to topics  b as x, others as y",
         "  spark      local[2]",
     ]
+
+
+def test_a_plan_does_not_hide_topics_that_only_messages_name(tmp_path: Path) -> None:
+    other = FileInfo("/archive/all.jsonl", 1_000_000, 0, Format.JSONL)
+    text = "  topics   orders; and all topics in 1 file of other formats"
+    assert text in planned(tmp_path / "both", other).splitlines()
+    assert "  topics   orders" in planned(tmp_path / "one").splitlines()
+    selection = Selection(Requested(frozenset(("a",))))
+    assert "  topics   a" in planned(tmp_path / "asked", other, selection=selection).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("dedupe", "form", "warns"),
+    [("id", Format.LINES, True), ("id", Format.JSONL, False), ("body", Format.LINES, False)],
+)
+def test_files_without_ids_are_named(dedupe: str, form: Format, warns: bool) -> None:
+    job = Job(("/archive",), Selection(dedupe=dedupe))
+    text = summary.dedupe_warning(job, [FileInfo("/archive/a", 1, 0, form)] * 2)
+    assert text.startswith("2 files of lines have no ids") is warns
 
 
 def test_the_summary_has_the_counts_and_what_went_wrong() -> None:

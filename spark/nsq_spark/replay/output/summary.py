@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.splits import FileInfo, Format
 from nsq_spark.archive.storage import as_text
 from nsq_spark.replay.checkpoint.directory import Checkpoint
 from nsq_spark.replay.job import SHARED, Job
@@ -106,10 +106,22 @@ def _selected(job: Job, files: Sequence[FileInfo]) -> Iterator[tuple[str, str]]:
         [f"/{requested.topic_pattern}/"] if requested.topic_pattern else []
     )
     topics = asked or sorted({info.topic for info in files if info.has_one_topic})
-    yield "topics", some_text(topics, _TOPICS_SHOWN) or "all"
+    text = some_text(topics, _TOPICS_SHOWN) or "all"
+    others = sum(not info.has_one_topic for info in files)
+    if topics and others and not asked:
+        text += f"; and all topics in {count_text(others, 'file')} of other formats"
+    yield "topics", text
     for name, time_ns in (("from", requested.start_ns), ("until", requested.end_ns)):
         if time_ns is not None:
             yield name, time_text(time_ns)
+
+
+def dedupe_warning(job: Job, files: Sequence[FileInfo]) -> str:
+    """Return what --dedupe=id does not do; "" if it compares all messages."""
+    without_ids = sum(info.format is Format.LINES for info in files)
+    if job.selection.dedupe != "id" or not without_ids:
+        return ""
+    return f"{count_text(without_ids, 'file')} of lines have no ids: all their messages are sent; --dedupe=body compares bodies"
 
 
 def _sent(job: Job) -> Iterator[tuple[str, str]]:
