@@ -146,7 +146,8 @@ class AuditTrail:
 
 
 def _entry_of(row: Mapping[str, Any]) -> AuditEntry:
+    texts = {}
     details = row.get("details")
-    pairs = details.items() if isinstance(details, dict) else ()
-    texts = {name: value for name, value in pairs if isinstance(value, str)}
+    if isinstance(details, dict):
+        texts = {name: value for name, value in details.items() if isinstance(value, str)}
     return read_as(AuditEntry, row, time_s=float(row["time_s"]), details=texts)

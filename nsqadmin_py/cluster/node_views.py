@@ -47,7 +47,9 @@ def tombstones_of(node: Node) -> list[str]:
 def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) -> Json:
     state = states.state_of(node, now_s)
     # Of an nsqd that answers, it would change the row in every round.
-    seen_s = known.seen_s if known is not None and state != states.OK else None
+    seen_s = None
+    if known is not None and state != states.OK:
+        seen_s = known.seen_s
     return {
         "node": node.address,
         **{name: node.reported.get(name, default) for name, default in _REPORTED.items()},

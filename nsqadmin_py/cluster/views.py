@@ -278,7 +278,10 @@ def channel_list(cluster: Cluster, page: Page, findings: Findings, node: str = "
 
 
 def _matching(cluster: Cluster, page: Page, findings: Findings, node: str) -> Iterator[_Found]:
-    topics: dict[str, Any] = cluster.nodes[node].topics if node else cluster.topics
+    if node:
+        topics: dict[str, Any] = cluster.nodes[node].topics
+    else:
+        topics = cluster.topics
     for topic, of_topic in topics.items():
         channels = of_topic.channels.items()
         if page.only_problems and not node:

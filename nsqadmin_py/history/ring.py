@@ -86,7 +86,10 @@ class Ring:
 
     def dump(self) -> tuple[int, int, bytes]:
         """Return the first step, the last step, and the values; a single value if all are equal."""
-        end = self.first + 1 if self._values is None else self.last + 1
+        if self._values is None:
+            end = self.first + 1
+        else:
+            end = self.last + 1
         values = self._known(self.first, end)
         return self.first, self.last, values.tobytes()
 
@@ -114,4 +117,6 @@ class Ring:
 
 def mean(values: Iterable[float]) -> float:
     known = [value for value in values if not isnan(value)]
-    return sum(known) / len(known) if known else nan
+    if known:
+        return sum(known) / len(known)
+    return nan

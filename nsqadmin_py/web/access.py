@@ -111,7 +111,10 @@ class AccessRights:
 
         Without logins and trusted proxies, every client may name the user, as with Go's nsqadmin.
         """
-        is_believed = host_of(request.environ) in self._proxies if self._proxies else self._guard is None
+        if self._proxies:
+            is_believed = host_of(request.environ) in self._proxies
+        else:
+            is_believed = self._guard is None
         return request.headers.get(header, "") if is_believed else ""
 
     # ---- what may be done

@@ -198,7 +198,9 @@ class GoApi(Handlers):
             self.access.check_action(request)
             self._set_and_record(request, opt, _config_value(request))
         value = self._option(opt)
-        return list(value) if isinstance(value, tuple) else value
+        if isinstance(value, tuple):
+            return list(value)
+        return value
 
     def _option(self, opt: str) -> Any:
         """Return the value of an option, without its secrets. Raises RequestRefused."""

@@ -112,7 +112,10 @@ class MessageQueries(Handlers):
             with self.searches:
                 if start is not None:
                     return vars(LogSearch(source, message_filter, limit).run(start))
-                before = end if isinstance(end, int) else first_seq_of(source.read(end))
+                if isinstance(end, int):
+                    before = end
+                else:
+                    before = first_seq_of(source.read(end))
                 return vars(search_back(source, message_filter, limit, before))
 
         return {"nodes": answer_of_each(self.cluster, addresses, search)}
