@@ -60,7 +60,10 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     if channel.journal is not None:
         broker.check_writable()
     # During the search, files may have been dropped or compacted.
-    seq = topic.released if target == LATEST else min(max(requested, log.earliest_seq), topic.released)
+    if target == LATEST:
+        seq = topic.released
+    else:
+        seq = min(max(requested, log.earliest_seq), topic.released)
     skip_below = seq if target == LATEST else 0
     if isinstance(target, int):
         skip_below = log.seq_at(target)  # in compacted files, which are before `seq`

@@ -91,13 +91,17 @@ def damaged_files(directory: Path) -> list[str]:
 def decode_checked(data: bytes, decode: Callable[[Any], T]) -> T | None:
     """Return what `decode` makes of the JSON in the content of such a file; None if it is damaged. Raises BAD_CONTENT."""
     content = _checked_content(data)
-    return decode(json.loads(content)) if content is not None else None
+    if content is not None:
+        return decode(json.loads(content))
+    return None
 
 
 def _checked_content(data: bytes) -> bytes | None:
     """Return what follows the checksum; None if that is wrong."""
     checksum, _, content = data.partition(b"\n")
-    return content if checksum == b"%08x" % extend(0, content) else None
+    if checksum == b"%08x" % extend(0, content):
+        return content
+    return None
 
 
 # ---- the id of a data path

@@ -215,7 +215,9 @@ class Scrub:
         """Check all files, beginning anywhere: a daemon that restarts each day must come to the last one too."""
         keys = list(self.source.files())
         self._rate = self._rate_of(self._size_of(keys))
-        first = int.from_bytes(os.urandom(4), "big") % len(keys) if keys else 0
+        first = 0
+        if keys:
+            first = int.from_bytes(os.urandom(4), "big") % len(keys)
         for key in [*keys[first:], *keys[:first]]:
             self._check(key)
         self.source.end_pass()
