@@ -268,7 +268,9 @@ class MessageBatch:
     def _take(self, ids: Collection[bytes]) -> None:
         requested = set(ids)
         open_ids = self._open_set()
-        taken = self._taken(ids) if len(requested) == len(ids) and requested <= open_ids else []
+        taken = []
+        if len(requested) == len(ids) and requested <= open_ids:
+            taken = self._taken(ids)
         if len(taken) < len(ids):
             open_ids.update(taken)
             raise AlreadyAnswered("a message was answered before, is here twice, or is of another batch")

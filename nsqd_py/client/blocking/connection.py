@@ -361,7 +361,10 @@ class Connection:
             self._untaken_bytes = untaken
             self._taken_s = monotonic()
         left_s = self._taken_s + limit_s - monotonic()
-        mask = select.POLLOUT if self._event_bytes > _MOST_EVENT_BYTES else select.POLLIN | select.POLLOUT
+        if self._event_bytes > _MOST_EVENT_BYTES:
+            mask = select.POLLOUT
+        else:
+            mask = select.POLLIN | select.POLLOUT
         if left_s <= 0:
             self.fail(f"nsqd took nothing for {limit_s:g}s")
         elif self._poll(mask, left_s) & select.POLLIN:

@@ -54,7 +54,10 @@ class ConsumingCore(BaseConsumer, ProcessHooks):
         """Request no more messages, and end once those in flight are answered, or after `timeout_s`. Does not wait."""
         stop_by_s = monotonic() + timeout_s
         with self._lock:
-            self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
+            if self._stop_by_s is None:
+                self._stop_by_s = stop_by_s
+            else:
+                self._stop_by_s = min(self._stop_by_s, stop_by_s)
         self._poller.wake()
 
     def _after_fork(self) -> None:

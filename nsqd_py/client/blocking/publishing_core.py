@@ -128,7 +128,10 @@ class PublishingCore:
             self._discover()
             self._connect(now_s)
             self._expire(now_s)
-            self.refusal = self.dispatcher.no_nsqd() if self.has_discovered and not self._opening else None
+            if self.has_discovered and not self._opening:
+                self.refusal = self.dispatcher.no_nsqd()
+            else:
+                self.refusal = None
 
     def receive(self, timeout_s: float) -> bool:
         """Read what nsqds have sent, and wait for it if nothing is here. Return False if nothing came."""

@@ -105,7 +105,10 @@ class ConsumerBackoff:
         ]
 
     def state(self, now_s: float) -> BackoffState:
-        remaining_s = 0.0 if self.until_s is None else max(0.0, self.until_s - now_s)
+        if self.until_s is None:
+            remaining_s = 0.0
+        else:
+            remaining_s = max(0.0, self.until_s - now_s)
         return BackoffState(self.phase.value, self.level, remaining_s)
 
     def __str__(self) -> str:

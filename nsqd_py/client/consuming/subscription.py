@@ -343,7 +343,10 @@ class Subscription:
             self.on_backoff(str(self._backoff))
 
     def _distribute_rdy(self) -> None:
-        most = 0 if self.is_paused else self._backoff.most(self.max_in_flight)
+        if self.is_paused:
+            most = 0
+        else:
+            most = self._backoff.most(self.max_in_flight)
         self._spread.distribute(most, self.now_s())
 
     # ---- time
@@ -351,7 +354,10 @@ class Subscription:
     @property
     def due_s(self) -> float:
         """Return when `tick` has something to do next."""
-        until_s = self._next_turns_s if self._backoff.until_s is None else self._backoff.until_s
+        if self._backoff.until_s is None:
+            until_s = self._next_turns_s
+        else:
+            until_s = self._backoff.until_s
         return min([self._next_turns_s, until_s, *(window.due_s for window in self.windows.values())])
 
     def tick(self) -> None:
