@@ -488,7 +488,10 @@ class Cluster:
     def parts_of(self, topic: str, channel: str = "") -> Iterator[tuple[Node, Part]]:
         """Yield each nsqd that has the topic or channel, and its part; none that has come since this cluster was made."""
         row = self.topics.get(topic)
-        found: TopicRow | ChannelRow | None = row if not channel or row is None else row.channels.get(channel)
+        if not channel or row is None:
+            found: TopicRow | ChannelRow | None = row
+        else:
+            found = row.channels.get(channel)
         if found is not None:
             for address, part in found.parts.items():
                 node = self.nodes.get(address)

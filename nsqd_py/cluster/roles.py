@@ -119,7 +119,9 @@ def _listed_standby(row: Mapping[str, Any]) -> ListedStandby:
 
 
 def _lease(found: Any) -> GroupLease | None:
-    return read_as(GroupLease, found) if isinstance(found, Mapping) else None
+    if isinstance(found, Mapping):
+        return read_as(GroupLease, found)
+    return None
 
 
 def lag_in(row: Mapping[str, Any]) -> Lag:
@@ -184,7 +186,9 @@ class Pair(NamedTuple):
 
     @property
     def as_of_s(self) -> float | None:
-        return None if self.as_of_ms is None else self.as_of_ms / 1000
+        if self.as_of_ms is None:
+            return None
+        return self.as_of_ms / 1000
 
 
 def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
@@ -249,7 +253,9 @@ def _pair(primary: NodeInGroup, role: Primary, standby: str, listed: ListedStand
 def _of_standby(
     member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | None, listed: ListedStandby | None
 ) -> Pair:
-    of_primary = primary.role if primary is not None and isinstance(primary.role, Primary) else None
+    of_primary = None
+    if primary is not None and isinstance(primary.role, Primary):
+        of_primary = primary.role
     lag = role.lag
     as_of_ms = role.last_round_ms_ago
     if listed is not None and role.state != CONNECTING:

@@ -120,7 +120,9 @@ class OfChannel:
             yield from self._unconsumed(counts)
         if is_own:
             return
-        stuck = self._stuck() if counts.depth and counts.clients else None
+        stuck = None
+        if counts.depth and counts.clients:
+            stuck = self._stuck()
         is_served = counts.clients > 0 and not channel.paused_parts and stuck is None
         if stuck is not None:
             yield stuck
@@ -222,7 +224,9 @@ class OfChannel:
         if part.is_paused or not part.counts[_DEPTH] or not part.counts[_CLIENTS]:
             return 0.0
         seen_s = self.now_s - part.still_s if part.still_s else 0.0
-        reported_s = self.time_s - part.stalled_ns / 1e9 if part.stalled_ns else 0.0
+        reported_s = 0.0
+        if part.stalled_ns:
+            reported_s = self.time_s - part.stalled_ns / 1e9
         return max(seen_s, reported_s)
 
 

@@ -133,7 +133,9 @@ class Trend:
     def drain_s(self) -> float | None:
         """The time until nothing waits if all continues like this; None if that never happens."""
         if self.depth <= self.finished * _LEAST_DRAIN_S:  # no backlog: new messages are finished as soon
-            return self.depth / self.finished if self.depth else 0.0
+            if self.depth:
+                return self.depth / self.finished
+            return 0.0
         shrinking = self.finished - self.came
         if shrinking > _LEAST_GROWTH_PART * self.came and shrinking > 0:
             return self.depth / shrinking
@@ -154,7 +156,9 @@ def _depths_of(row: ChannelRow) -> dict[str, int]:
 
 
 def _part(number: float, others: float) -> float:
-    return number / (number + others) if number > 0 else 0.0
+    if number > 0:
+        return number / (number + others)
+    return 0.0
 
 
 class Trends:
