@@ -49,7 +49,9 @@ def check_data(options: NsqdOptions) -> int:
         _say("\n".join(map(one_line, lines)))
     if hint:
         _complain(f"nsqd-py: {hint}")
-    return WELL if report.is_well and (store is None or store.is_well) else DAMAGED
+    if report.is_well and (store is None or store.is_well):
+        return WELL
+    return DAMAGED
 
 
 def _hint(report: DirectoryReport, directory: Path, *, has_store: bool) -> str:

@@ -178,7 +178,9 @@ class _Reader:
             self._note(path, DamageKind.METADATA, 0, path.stat().st_size)
         entries = {entry.name: entry for entry in named}
         for name in sorted(entries.keys() | found.keys()):
-            own = found[name].journals.get("") if name in found else None
+            own = None
+            if name in found:
+                own = found[name].journals.get("")
             if own is not None and says_deleted(own):  # a start of nsqd completes its deletion
                 continue
             entry = entries.get(name, metadata.TopicEntry(name))
