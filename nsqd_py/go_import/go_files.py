@@ -120,7 +120,9 @@ def parse_go_position(data: bytes) -> GoPosition | None:
     if match is None:
         return None
     position = GoPosition(*map(int, match.group("depth", "read", "read_at", "write", "write_at")))
-    return position if position[1:3] <= position[3:] else None
+    if position[1:3] <= position[3:]:
+        return position
+    return None
 
 
 # ---- messages
