@@ -61,7 +61,9 @@ class Stacked:
         return self._upper.has_more or self._lower.has_more
 
     def decode(self, received: bytes) -> bytes:
-        data = self._lower.decode(received) if received or self._lower.has_more else b""
+        data = b""
+        if received or self._lower.has_more:
+            data = self._lower.decode(received)
         if data or self._upper.has_more:
             return self._upper.decode(data)
         return b""

@@ -65,7 +65,10 @@ class Listener:
 
     def __post_init__(self, inherited: socket.socket | None) -> None:
         try:
-            self._sock = self._bind(self.address) if inherited is None else inherited
+            if inherited is None:
+                self._sock = self._bind(self.address)
+            else:
+                self._sock = inherited
         except (OSError, OverflowError) as error:
             # gevent adds the address, which the text has already.
             reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
