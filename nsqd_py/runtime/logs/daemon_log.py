@@ -86,7 +86,9 @@ class TextForm:
             self._second = second
             self._stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(second))
         microseconds = int((now_s - second) * 1e6)
-        after = "".join(f"\n{one_line(text)}" for text in trace.split("\n")) + "\n" if trace else "\n"
+        after = "\n"
+        if trace:
+            after = "".join(f"\n{one_line(text)}" for text in trace.split("\n")) + "\n"
         # A newline in a client's text would forge a log line. The check costs 0.1 us.
         line = f"{self.prefix}{self._stamp}.{microseconds:06d} {_SHOWN[level]}: {one_line(message)}{after}"
         return line.encode("utf-8", "backslashreplace")
