@@ -142,7 +142,9 @@ def tail_file(source: LogSource) -> bytes:
     tail = source.tail
     if tail is None:
         return b""
-    begin = source.stored.size_bytes if source.stored is not None else 0
+    begin = 0
+    if source.stored is not None:
+        begin = source.stored.size_bytes
     records = b"".join(tail.chunks)[max(0, begin - tail.start_offset) :]
     if max(begin, tail.start_offset):
         return FileHeader(source.salt, source.first_seq, 0).encode() + records

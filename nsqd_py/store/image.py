@@ -89,7 +89,9 @@ class LogSource:
     def size_bytes(self) -> int:
         if self.tail is not None:
             return self.tail.end_offset
-        return self.stored.size_bytes if self.stored is not None else 0
+        if self.stored is not None:
+            return self.stored.size_bytes
+        return 0
 
     @property
     def is_sealed(self) -> bool:
@@ -220,7 +222,9 @@ class StoreImage:
             known = found.get(first_seq)
             if known is not None and (known.salt != tail.salt or known.size_bytes >= tail.end_offset):
                 continue
-            stored = known.stored if known is not None and tail.start_offset else None
+            stored = None
+            if known is not None and tail.start_offset:
+                stored = known.stored
             found[first_seq] = LogSource(name, first_seq, tail.salt, stored, tail)
         return [found[seq] for seq in sorted(found)]
 
@@ -359,7 +363,9 @@ def _topic_of(name: str) -> str:
     parsed = parse_log_file_name(name)
     if parsed is not None:
         return parsed[0]
-    return name.removesuffix(JOURNAL_SUFFIX).partition(":")[0] if name.endswith(JOURNAL_SUFFIX) else ""
+    if name.endswith(JOURNAL_SUFFIX):
+        return name.removesuffix(JOURNAL_SUFFIX).partition(":")[0]
+    return ""
 
 
 def _change_file(state: _State, message: FileMessage) -> None:

@@ -143,4 +143,6 @@ def _all_numbers(saved: SavedEpochs) -> set[int]:
     """Return the numbers of all epochs, also of logs that were deleted."""
     found = {number for epochs in saved.logs.values() for number in _numbers(epochs)}
     found |= {log.epoch for logs in saved.ended.values() for log in logs}
-    return found | {saved.node} if saved.node else found
+    if saved.node:
+        return found | {saved.node}
+    return found

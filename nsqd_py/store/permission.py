@@ -105,7 +105,9 @@ class Permission:
         return not self._claims.store and any(self._claims.directory.glob("*.log"))
 
     def _found(self) -> str:
-        return "damaged" if (self._claims.directory / CLAIMS_FILE).exists() else "missing"
+        if (self._claims.directory / CLAIMS_FILE).exists():
+            return "damaged"
+        return "missing"
 
     def _refusal(self, head: Head) -> str:
         directory = self._claims.directory.absolute()

@@ -64,7 +64,9 @@ class StateReader:
             self._miss(self._head.base + 1 if later is None else later)
 
     def _read_from(self, number: int) -> None:
-        spill = Spill(self._directory) if self._directory is not None else None
+        spill = None
+        if self._directory is not None:
+            spill = Spill(self._directory)
         self.image = StoreImage(number, spill)
         self.read_on()
 

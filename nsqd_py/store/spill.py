@@ -92,7 +92,9 @@ class Chunks:
 
     def append(self, data: bytes) -> None:
         """Add bytes behind the others."""
-        start = self._spill.add(data) if self._spill is not None else None
+        start = None
+        if self._spill is not None:
+            start = self._spill.add(data)
         last = self._parts[-1] if self._parts else None
         if start is None:
             self._parts.append(data)

@@ -94,7 +94,9 @@ class _CatchUp:
         left = self._left
         journals = self._journals[topic]
         if topic in self._here:
-            channels = left.get(topic, set()) if left is not None else None
+            channels = None
+            if left is not None:
+                channels = left.get(topic, set())
             one = TopicCatchUp(
                 self._restoration,
                 self._image,
@@ -235,7 +237,9 @@ def _ends_early(path: Path, source: LogSource) -> bool:
 
 def _has_last_bytes(path: Path, source: LogSource) -> bool:
     """True if the store has the last record in a round, and the local file has its end: a cheap answer to most questions."""
-    end = source.tail.chunks.last(_END_BYTES) if source.tail is not None else b""
+    end = b""
+    if source.tail is not None:
+        end = source.tail.chunks.last(_END_BYTES)
     with open(path, "rb", opener=open_file) as file:
         file.seek(source.size_bytes - len(end))
         return bool(end) and file.read(len(end)) == end

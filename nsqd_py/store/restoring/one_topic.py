@@ -97,7 +97,9 @@ class TopicCatchUp:
     def _is_covered(self, source: LogSource) -> bool:
         """True if a sparse file, which a compaction has made, reaches over this one."""
         before = [name for name in self.local if name < source.name]
-        end = end_of(self._path(before[-1])) if before else None
+        end = None
+        if before:
+            end = end_of(self._path(before[-1]))
         return end is not None and end.seq > source.first_seq
 
     # ---- files that are in both
@@ -124,7 +126,10 @@ class TopicCatchUp:
         if salt_of(path) != source.salt:
             return
         ranges = [*damage_in(path, source.salt), (size_bytes, source.size_bytes)]
-        stored_from = 0 if source.stored is not None or source.tail is None else source.tail.start_offset
+        if source.stored is not None or source.tail is None:
+            stored_from = 0
+        else:
+            stored_from = source.tail.start_offset
         holes = self.image.holes.get(source.name, [])
         lost = [
             (start, end)
