@@ -236,7 +236,10 @@ class _Selection:
         is_whole = len(current) == len(there) and (bool(current) or is_named or not live)
         if not is_whole or (not self._contains(root) and len(there) < len(live)):
             kind = min(self._roots[root]).kind
-            what = parquet[0].rpartition("/")[0] if parquet and self._contains(root) else self._directory
+            if parquet and self._contains(root):
+                what = parquet[0].rpartition("/")[0]
+            else:
+                what = self._directory
             raise UnreadableTable(
                 f"{what} is a part of the {kind} table in {root}: read {root}, and choose by topic and time, since OPTIMIZE and "
                 "DELETE may have moved rows of this part to any file of the table"
@@ -248,7 +251,9 @@ class _Selection:
 def _as_in(root: str, uri: str) -> str:
     """Return the URI with the scheme of the root, where several schemes are of one store."""
     scheme = _ANY_S3.match(root)
-    return _ANY_S3.sub(scheme[0], uri) if scheme else _local(uri)
+    if scheme:
+        return _ANY_S3.sub(scheme[0], uri)
+    return _local(uri)
 
 
 # --- what a table lists
