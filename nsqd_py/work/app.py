@@ -178,8 +178,9 @@ class App:
 
     def middleware_of(self, handler: Handler) -> tuple[Middleware, ...]:
         """Return what runs around the calls of a handler of this app."""
-        own = () if handler.topic == later_topic(self.name) else self.middleware
-        return *self.watchers, *own
+        if handler.topic == later_topic(self.name):
+            return self.watchers
+        return *self.watchers, *self.middleware
 
     def internal_handlers(self, *, has_schedules: bool) -> list[Handler]:
         """Return the handlers of the app itself, for this process."""

@@ -127,7 +127,9 @@ class Running:
         """Start a consumer for each handler, with these settings, and the scheduler. Raises as `Consumer`."""
         self._log = log
         self._limits = TimeLimits()
-        self._loop = EventLoop() if any(handler.is_async for handler in handlers) else None
+        self._loop: EventLoop | None = None
+        if any(handler.is_async for handler in handlers):
+            self._loop = EventLoop()
         self._consumed: list[_Consumed] = []
         self._stop_by_s: float | None = None
         self._failure: BaseException | None = None
@@ -136,7 +138,10 @@ class Running:
             self._limits.start()
         try:
             for handler in handlers:
-                pace = None if handler.rate is None else Pace(handler.rate)
+                if handler.rate is None:
+                    pace = None
+                else:
+                    pace = Pace(handler.rate)
                 calls = make_calls(handler, pace, self._limits)
                 self._consumed.append(self._start(handler, calls, pace, settings))
             if scheduler is not None:
@@ -194,7 +199,10 @@ class Running:
         threads go on. Signal handlers may call this, and a call with 0 shortens a stop.
         """
         stop_by_s = time.monotonic() + timeout_s
-        self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
+        if self._stop_by_s is None:
+            self._stop_by_s = stop_by_s
+        else:
+            self._stop_by_s = min(self._stop_by_s, stop_by_s)
         for each in self._consumed:
             each.calls.begin_to_stop()
             if each.pace is not None:

@@ -117,7 +117,10 @@ class Scheduler:
     def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End soon. Tokens that it has not handled go back to nsqd. Signal handlers may call this."""
         stop_by_s = time.monotonic() + timeout_s
-        self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
+        if self._stop_by_s is None:
+            self._stop_by_s = stop_by_s
+        else:
+            self._stop_by_s = min(self._stop_by_s, stop_by_s)
 
     @property
     def is_running(self) -> bool:
