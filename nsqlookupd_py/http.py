@@ -279,7 +279,10 @@ def _is_quick(request: LookupRequest) -> bool:
     """True if the answer has so few names that the event loop may make it."""
     registry = request.app.registry
     topic = (request.target.params or {}).get("topic")
-    names = registry.registrations + registry.names if topic is None else len(registry.channels(topic))
+    if topic is None:
+        names = registry.registrations + registry.names
+    else:
+        names = len(registry.channels(topic))
     return names <= QUICK_NAMES
 
 
