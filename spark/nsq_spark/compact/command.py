@@ -91,7 +91,10 @@ def _listed(options: CompactOptions, settings: Mapping[str, str]) -> _Found:
             if not part.is_sealed or not requested.has_topic(info.topic):
                 continue
             names = [Log(store_id, info.topic, epoch.number) for epoch in epochs]
-            log = names[-1] if names else Log(store_id, info.topic, 0)
+            if names:
+                log = names[-1]
+            else:
+                log = Log(store_id, info.topic, 0)
             found.names[log] = names or [log]
             found.sealed.append(SealedLog(log, part.first_seq, part.end_seq, info))
     missing = set(options.topic) - topics
