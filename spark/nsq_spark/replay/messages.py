@@ -119,9 +119,13 @@ class JobMessages:
             requested |= {"id", "file", "position"} if selection.dedupe == "id" else {"id"}
         columns = [*filter(requested.__contains__, _NAMES), SLICE]
         # Spark's readers take files in another order, and do not report damage.
-        own = self.own_reader(columns) if selection.limit or self._read.skip_damaged else None
+        own = None
+        if selection.limit or self._read.skip_damaged:
+            own = self.own_reader(columns)
         rows = table_of(self._spark, self._files, self._read, columns, self._done_parts, own, self._where)
-        return self._deduplicated(rows) if selection.dedupe else rows
+        if selection.dedupe:
+            return self._deduplicated(rows)
+        return rows
 
     def _inferred_schema(self) -> str:
         """Return the types of all fields in bodies that are JSON, as Spark infers them."""

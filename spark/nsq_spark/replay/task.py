@@ -64,7 +64,10 @@ class Sender:
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         spark = TaskContext.get()
         assert spark is not None
-        rows = batches if self.read is None else self.read(batches)
+        if self.read is None:
+            rows = batches
+        else:
+            rows = self.read(batches)
         result = self.send(
             rows, spark.partitionId(), spark.attemptNumber(), spark.taskAttemptId(), _sockets()
         )
