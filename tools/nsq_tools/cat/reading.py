@@ -122,7 +122,9 @@ def _stored(name: str, selection: Selection, on_damage: OnDamage) -> Batches:
 
         try:
             data = store.data_of(part)
-            span = (part.first_seq, part.end_seq) if part.is_cut else None
+            span = None
+            if part.is_cut:
+                span = (part.first_seq, part.end_seq)
             yield from _records(data, part.topic, on_damage_of_part, store.node, is_whole=True, numbers=span)
         except OSError as error:
             on_damage_of_part(error.strerror or str(error))
@@ -347,7 +349,10 @@ def _records(
         except Damaged as error:
             on_damage(f"bytes {position} to {end}: {error}")
     # nsqd allocates a log in advance, and writes over used files.
-    is_cut = end < len(data) if is_whole else not header.is_reused and data[end:].strip(b"\0")
+    if is_whole:
+        is_cut = end < len(data)
+    else:
+        is_cut = not header.is_reused and bool(data[end:].strip(b"\0"))
     if is_cut:
         on_damage(f"bytes {end} to {len(data)} are damaged")
 
@@ -371,7 +376,9 @@ def _rows(source: BinaryIO | Data, name: str, on_damage: OnDamage) -> Batches:
         pyarrow.ArrowException,
     )
     try:
-        readable = pyarrow.BufferReader(source) if isinstance(source, bytes | mmap.mmap) else source
+        readable = source
+        if isinstance(source, bytes | mmap.mmap):
+            readable = pyarrow.BufferReader(source)
         file = parquet.ParquetFile(readable, page_checksum_verification=True)
         names = COLUMNS & set(file.schema_arrow.names)
     except unreadable as error:
