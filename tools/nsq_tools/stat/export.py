@@ -261,7 +261,10 @@ def to_csv(report: Report, *, is_first: bool) -> str:
 
 def to_table(report: Report, *, is_first: bool) -> str:
     """Return a header and a line for each row, in aligned columns; then the same for standbys and stores."""
-    tables = [] if report.only_standbys else [_aligned(FIELDS, report.rows)]
+    if report.only_standbys:
+        tables = []
+    else:
+        tables = [_aligned(FIELDS, report.rows)]
     if report.standbys:
         tables.append(_aligned(STANDBY_FIELDS, report.standbys))
     if report.stores:
@@ -279,11 +282,15 @@ def _aligned(fields: Fields, rows: Sequence[Any]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None or value == "" else str(_plain(value))
+    if value is None or value == "":
+        return "-"
+    return str(_plain(value))
 
 
 FORMS: dict[str, Callable[..., str]] = {"json": to_json, "csv": to_csv, "table": to_table}

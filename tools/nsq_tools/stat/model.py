@@ -43,7 +43,9 @@ class _History:
         if not depth:
             return 0.0
         growth = sum(self._growths) / len(self._growths) / MILLI
-        return depth / -growth if growth < 0 else math.inf
+        if growth < 0:
+            return depth / -growth
+        return math.inf
 
 
 class Model:
@@ -92,7 +94,9 @@ class Model:
 
     def _row(self, name: Name, label: str, parts: Sequence[Part]) -> Row:
         known = [part.rates for part in parts if part.rates is not UNKNOWN]
-        rates = Rates._make(sum_of(known, QUIET)) if known else None
+        rates = None
+        if known:
+            rates = Rates._make(sum_of(known, QUIET))
         log_bytes = None
         if name.channel:
             sums = sum_of([part.counts for part in parts], NO_CHANNEL)
@@ -144,7 +148,9 @@ class Model:
 def _log_bytes(parts: Sequence[Part]) -> int | None:
     """Return the size of the logs of a topic; None if one of the nsqds does not report it."""
     sizes = [part.log_bytes for part in parts if isinstance(part, TopicPart)]
-    return sum(sizes) if min(sizes) >= 0 else None
+    if min(sizes) >= 0:
+        return sum(sizes)
+    return None
 
 
 class NodePart(NamedTuple):
