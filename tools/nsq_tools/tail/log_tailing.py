@@ -108,7 +108,9 @@ class LogReader:
 
     def _note_headers(self, headers: HTTPMessage) -> None:
         text = headers.get("X-Nsq-Damaged-Bytes", "0")  # earlier versions do not say it
-        damaged_bytes = int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else 0
+        damaged_bytes = 0
+        if text.isdecimal() and len(text) < _MOST_DIGITS:
+            damaged_bytes = int(text)
         if damaged_bytes:
             self.damaged_bytes += damaged_bytes
             self._log.error(

@@ -133,7 +133,10 @@ class Renderer:
         """Return the messages at these indexes, each followed by a line feed."""
         if not indexes:
             return b""
-        lines = [line[:-1] for line in json_lines(messages)] if self._as_objects else messages.bodies
+        if self._as_objects:
+            lines: Sequence[bytes] = [line[:-1] for line in json_lines(messages)]
+        else:
+            lines = messages.bodies
         if len(indexes) < len(lines):
             lines = [lines[index] for index in indexes]
         if self._picks:
