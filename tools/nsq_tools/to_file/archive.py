@@ -316,7 +316,10 @@ class Archive:
         # changes in the meantime.
         work_dir = plan.work_dir.resolve()
         token = secrets.token_hex(8)
-        work_path = side_path(work_dir, token, ".framed") if plan.form.convert else work_dir / revised
+        if plan.form.convert:
+            work_path = side_path(work_dir, token, ".framed")
+        else:
+            work_path = work_dir / revised
         make_directories(work_path.parent, work_dir)
         details = ClaimDetails(
             plan.topic,
@@ -371,4 +374,6 @@ class Archive:
 
 def _size_of(path: Path) -> int:
     """Return the size of a file; 0 if it does not exist."""
-    return path.stat().st_size if path.exists() else 0
+    if path.exists():
+        return path.stat().st_size
+    return 0

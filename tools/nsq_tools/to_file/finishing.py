@@ -316,7 +316,9 @@ class FinishedFile:
         details = self.claim.details
         output_dir = Path(details.output_dir)
         source = self._source
-        make = self._convert if FORMATS[details.format].convert else None
+        make = None
+        if FORMATS[details.format].convert:
+            make = self._convert
         name = details.work_name
         if make or claim.work_dir != output_dir:  # else it was written there
             name = link_into(source, output_dir, details.name, details.revision, claim.token, make)

@@ -304,7 +304,10 @@ class Service:
                 writer.start()
             else:
                 # For a topic of --topic this is likely a mistake; topics of nsqlookupds are meant to be filtered.
-                say = self._log.warning if self._options.topic else self._log.debug
+                if self._options.topic:
+                    say = self._log.warning
+                else:
+                    say = self._log.debug
                 say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
 
     def _plan(self, topic: str) -> Plan:
