@@ -81,7 +81,9 @@ class RecordReader:
         self._keep(chunk[: begin - 1])
         first = self._take_first()
         end = chunk.rfind(self._delimiter)
-        records = chunk[begin:end].split(self._delimiter) if end >= begin else []
+        records = []
+        if end >= begin:
+            records = chunk[begin:end].split(self._delimiter)
         self._keep(chunk[end + 1 :])
         return self._batch([first, *records])
 
