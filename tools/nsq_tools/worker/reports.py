@@ -93,7 +93,10 @@ def add_counts(all_counts: Iterable[Counts]) -> Counts:
     sums: dict[str, HandlerCounts] = {}
     for counts in all_counts:
         for name, more in counts.items():
-            sums[name] = sums[name].plus(more) if name in sums else more
+            if name in sums:
+                sums[name] = sums[name].plus(more)
+            else:
+                sums[name] = more
     return sums
 
 
