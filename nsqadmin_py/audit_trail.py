@@ -104,7 +104,9 @@ class AuditQuery:
         if self.only_failed and entry.state == DONE:
             return False
         has_fields = all(getattr(entry, name) == value for name, value in self.fields.items())
-        return has_fields and entry.contains(self.search.lower().split())
+        if not has_fields:
+            return False
+        return entry.contains(self.search.lower().split())
 
 
 class AuditTrail:

@@ -142,7 +142,9 @@ class ProblemReports:
         """True if a problem that is not listed may still be there."""
         kind = known.problem.kind
         is_cut_off = more.get(kind, 0) > 0  # the list has not all problems of its kind
-        return is_cut_off or (kind not in _OF_SILENT_NODES and not silent.isdisjoint(known.nodes))
+        if is_cut_off:
+            return True
+        return kind not in _OF_SILENT_NODES and not silent.isdisjoint(known.nodes)
 
     # ---- what the receiver must get
 

@@ -82,7 +82,9 @@ class Page:
 
     def finds(self, *names: str) -> bool:
         """True if one of the names contains the searched text."""
-        return not self.search or any(self.search in name.lower() for name in names)
+        if not self.search:
+            return True
+        return any(self.search in name.lower() for name in names)
 
     def part(self, found: Sequence[T]) -> Sequence[T]:
         """Return those that the page shows."""

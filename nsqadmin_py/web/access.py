@@ -70,7 +70,9 @@ class AccessRights:
 
     def is_identified(self, request: Request) -> bool:
         """True if a login or a trusted proxy proves the name of the user."""
-        return self._guard is not None or bool(self._proxies and self._named(request))
+        if self._guard is not None:
+            return True
+        return bool(self._proxies and self._named(request))
 
     def name_for_log(self, request: Request) -> str:
         """Return the user, or `token:` and the name of the token that the request has."""
@@ -138,7 +140,9 @@ class AccessRights:
             raise RequestRefused(403, "FORBIDDEN")
 
     def _is_passed_on(self, request: Request) -> bool:
-        return self._options.acl_http_header in request.headers or proxies.is_passed_on(_fields_of(request))
+        if self._options.acl_http_header in request.headers:
+            return True
+        return proxies.is_passed_on(_fields_of(request))
 
     def check_action(self, request: Request, topic: str = "", permission: str = ADMINISTER) -> None:
         """Refuse a change of a topic, or without one of something that all users share."""
