@@ -64,9 +64,9 @@ class AuthRule(NamedTuple):
         """
         if (SUBSCRIBE if channel_name else PUBLISH) not in self.permissions:
             return False
-        return _matches(self.topic, topic_name) and any(
-            _matches(channel, channel_name) for channel in self.channels
-        )
+        if not _matches(self.topic, topic_name):
+            return False
+        return any(_matches(channel, channel_name) for channel in self.channels)
 
 
 class Authorization(NamedTuple):
