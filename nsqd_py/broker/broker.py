@@ -393,7 +393,9 @@ class Broker:
 
     def _mend(self, file: LogFile, start: int, end: int) -> bool:
         """Begin to repair damaged bytes that a consumer met; False if that is not possible."""
-        return self.log_files is not None and self.log_files.mend(file, start, end)
+        if self.log_files is None:
+            return False
+        return self.log_files.mend(file, start, end)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk.

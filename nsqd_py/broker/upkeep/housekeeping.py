@@ -383,9 +383,9 @@ def _is_movable(log: TopicLog, file: LogFile) -> bool:
 
 def _has_all(topic: Topic, low: int, high: int) -> bool:
     """True if every channel has finished all of low..high (not included), so that none of it can come back."""
-    return low >= high or all(
-        channel.position.finished.covers(low, high) for channel in topic.channels.values()
-    )
+    if low >= high:
+        return True
+    return all(channel.position.finished.covers(low, high) for channel in topic.channels.values())
 
 
 def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:
