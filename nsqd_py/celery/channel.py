@@ -326,7 +326,9 @@ class NsqChannel(virtual.Channel):
 
     def _is_for(self, source: Source, payload: Mapping[str, Any]) -> bool:
         route = self._routes.get(source)
-        return route is None or route(payload["properties"].get("delivery_info", {}).get("routing_key", ""))
+        if route is None:
+            return True
+        return route(payload["properties"].get("delivery_info", {}).get("routing_key", ""))
 
     def deliver_one(self) -> bool:
         """Call the consumer of the next message. Return False if there is none, or the prefetch count is reached."""
