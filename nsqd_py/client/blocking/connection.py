@@ -232,7 +232,9 @@ class Connection:
     @property
     def has_events(self) -> bool:
         """True if `receive` would return events at once, without reading from the socket."""
-        return bool(self._events) or self._failure is not None or self._session.has_more
+        if self._events:
+            return True
+        return self._failure is not None or self._session.has_more
 
     def receive(self, timeout_s: float | None = None) -> list[Event]:
         """Return events as soon as there are any; none after `timeout_s`. None waits without limit.

@@ -109,7 +109,9 @@ class ConsumingCore(BaseConsumer, ProcessHooks):
             nsqd.flush()
             nsqd.close()
             del self._nsqds[nsqd.address]
-        return self._stop_by_s is None or (bool(self._nsqds) and monotonic() < self._stop_by_s)
+        if self._stop_by_s is None:
+            return True
+        return bool(self._nsqds) and monotonic() < self._stop_by_s
 
     def _leave(self) -> None:
         """Request no more messages. The caller stops the consumer."""
