@@ -285,7 +285,9 @@ class Cluster:
         if now_s - self._began_s > _SETTLED_AFTER_S:
             return True
         is_listed = self.unheard_lookups <= len(self.failed_lookups)
-        return is_listed and all(node.answers > 1 or node.failure for node in self.nodes.values())
+        if not is_listed:
+            return False
+        return all(node.answers > 1 or node.failure for node in self.nodes.values())
 
     def _adding_up(self) -> Iterator[None]:
         """Add up what changed in this round."""

@@ -258,7 +258,9 @@ class ClusterPoller:
         """True if an nsqd that no nsqlookupd lists does not answer, and does not only change its role."""
         has_lease = node.role is not None and node.role.lease is not None
         age_s = node.age_s(self._clock())
-        return bool(node.failure) and not (has_lease and age_s is not None and age_s < _ROLE_CHANGE_S)
+        if not node.failure:
+            return False
+        return not (has_lease and age_s is not None and age_s < _ROLE_CHANGE_S)
 
     def _note_lateness(self, node: Node, question: Question) -> None:
         node.asked_s = question.began_s

@@ -118,7 +118,9 @@ class Trend:
     @property
     def is_growing(self) -> bool:
         is_backlog = self.depth >= max(_LEAST_DEPTH, self.finished * _LEAST_DRAIN_S)
-        return self.rounds > 1 and is_backlog and self.growth > max(0.0, _LEAST_GROWTH_PART * self.came)
+        if self.rounds <= 1:
+            return False
+        return is_backlog and self.growth > max(0.0, _LEAST_GROWTH_PART * self.came)
 
     def grows_on(self, row: ChannelRow) -> list[str]:
         """Return the nsqds on which the backlog has grown since the span before, those with most of it first."""
