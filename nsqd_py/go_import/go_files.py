@@ -193,4 +193,6 @@ def _plausible_bytes(data: bytes, index: int) -> int:
 
 
 def _may_follow(head: bytes) -> bool:
-    return len(head) < HEAD_BYTES or not any(head) or _plausible_bytes(head, 0) > 0
+    if len(head) < HEAD_BYTES:
+        return True
+    return not any(head) or _plausible_bytes(head, 0) > 0

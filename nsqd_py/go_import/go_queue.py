@@ -78,7 +78,9 @@ class GoQueue:
         if position.read_number > max(self.files):
             return True
         path = self.files.get(position.read_number)
-        return path is not None and path.is_file() and position.read_offset > path.stat().st_size
+        if path is None:
+            return False
+        return path.is_file() and position.read_offset > path.stat().st_size
 
     def _first_position(self, on_damage: OnDamage) -> go_files.GoPosition:
         """Return a position before all messages, since without a known position all must be delivered."""

@@ -340,7 +340,9 @@ def _is_of_ephemeral(queue: GoQueue) -> bool:
         names = [queue.topic]
     else:
         names = [queue.topic, queue.channel]
-    return all(is_valid_name(name.encode()) for name in names) and any(map(is_ephemeral, names))
+    if not all(is_valid_name(name.encode()) for name in names):
+        return False
+    return any(map(is_ephemeral, names))
 
 
 def may_last(name: str) -> bool:
