@@ -327,7 +327,9 @@ class _StoreWriter:
 
     @staticmethod
     def _is_large_log(path: Path) -> bool:
-        return parse_log_file_name(path.name) is not None and path.stat().st_size >= PREFIX_BYTES
+        if parse_log_file_name(path.name) is None:
+            return False
+        return path.stat().st_size >= PREFIX_BYTES
 
     def _put_log(self, path: Path) -> StoredFile:
         """Put a log file as an object, and return what the base says of it."""

@@ -292,7 +292,9 @@ class StoredFiles:
 
     def __contains__(self, file: StoredFile) -> bool:
         log = self._logs.get(file.topic)
-        return log is not None and log.files.get(file.first_seq) == file
+        if log is None:
+            return False
+        return log.files.get(file.first_seq) == file
 
     def __len__(self) -> int:
         return sum(len(log.files) for log in self._logs.values())

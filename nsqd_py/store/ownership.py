@@ -351,7 +351,9 @@ def _claim_head(
 def _is_older(head: Head, newest: RoundObject) -> bool:
     """True if this head was there before the newest round was made: a claim moves the head before it adds a round."""
     is_other = newest.writer != head.writer
-    return newest.epoch > head.epoch or (newest.epoch == head.epoch and is_other)
+    if newest.epoch > head.epoch:
+        return True
+    return newest.epoch == head.epoch and is_other
 
 
 def _is_rolled_back(found: Head, own: Head) -> bool:

@@ -102,7 +102,9 @@ class Permission:
 
     def _has_forgotten(self) -> bool:
         """True if this data path has messages, and no valid note of its store."""
-        return not self._claims.store and any(self._claims.directory.glob("*.log"))
+        if self._claims.store:
+            return False
+        return any(self._claims.directory.glob("*.log"))
 
     def _found(self) -> str:
         if (self._claims.directory / CLAIMS_FILE).exists():

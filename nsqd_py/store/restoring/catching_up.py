@@ -153,7 +153,9 @@ class _CatchUp:
         if not local or last.name > local[-1]:
             return True
         # A compaction makes other files smaller.
-        return last.name == local[-1] and _ends_early(self._directory / last.name, last)
+        if last.name != local[-1]:
+            return False
+        return _ends_early(self._directory / last.name, last)
 
     def _is_other_log(self, topic: str) -> bool:
         """True if the log here is not the store's: its epochs are others, and its files are, too."""
@@ -232,7 +234,9 @@ def _ends_early(path: Path, source: LogSource) -> bool:
     if salt_of(path) != source.salt or _has_last_bytes(path, source):
         return False
     damaged = damage_in(path, source.salt, source.size_bytes)
-    return bool(damaged) and damaged[-1][1] == source.size_bytes
+    if not damaged:
+        return False
+    return damaged[-1][1] == source.size_bytes
 
 
 def _has_last_bytes(path: Path, source: LogSource) -> bool:
@@ -242,4 +246,6 @@ def _has_last_bytes(path: Path, source: LogSource) -> bool:
         end = source.tail.chunks.last(_END_BYTES)
     with open(path, "rb", opener=open_file) as file:
         file.seek(source.size_bytes - len(end))
-        return bool(end) and file.read(len(end)) == end
+        if not end:
+            return False
+        return file.read(len(end)) == end

@@ -92,7 +92,9 @@ class TopicCatchUp:
         journals = {name for name in names if name.endswith(JOURNAL_SUFFIX) and topic_of(name) == self.topic}
         logs = dict.fromkeys([*self.local, source.name])
         unfinished = Unfinished(self.restoration.directory, {self.topic: logs}, {self.topic: journals})
-        return bool(unfinished.in_file(self.topic, source.name)) and not self._is_covered(source)
+        if not unfinished.in_file(self.topic, source.name):
+            return False
+        return not self._is_covered(source)
 
     def _is_covered(self, source: LogSource) -> bool:
         """True if a sparse file, which a compaction has made, reaches over this one."""
