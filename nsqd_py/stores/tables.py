@@ -165,7 +165,9 @@ def _real_directory(directory: str) -> str:
 
 
 def _is_parquet(path: str, files: Files) -> bool:
-    return path.endswith(".parquet") or files.head(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC
+    if path.endswith(".parquet"):
+        return True
+    return files.head(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
 # --- which files are read
@@ -221,7 +223,9 @@ class _Selection:
         """True for what the table has in its directory apart from rows."""
         first, _, rest = path.removeprefix(f"{root}/").partition("/")
         has_metadata = _Table("Iceberg", root) in self._roots[root]
-        return (first == DELTA_LOG and not rest) or first == POINTERS or (first == _METADATA and has_metadata)
+        if first == DELTA_LOG and not rest:
+            return True
+        return first == POINTERS or (first == _METADATA and has_metadata)
 
     def _current(self, root: str, parquet: Sequence[str], *, is_named: bool) -> list[str]:
         """Return the current files of the tables of a root, if all of them are chosen. Raises UnreadableTable."""
