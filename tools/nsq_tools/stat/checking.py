@@ -43,7 +43,9 @@ class _Finder:
 
     def _shows(self, topic: str, channel: str) -> bool:
         is_asked = self._options.channel in ("", channel)
-        return is_asked and self._filter.shows(Name(one_line(topic), one_line(channel)))
+        if not is_asked:
+            return False
+        return self._filter.shows(Name(one_line(topic), one_line(channel)))
 
 
 # --- one round
