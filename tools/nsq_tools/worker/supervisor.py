@@ -98,7 +98,9 @@ class Supervisor:
     # ---- a turn
 
     def _is_over(self) -> bool:
-        return self._is_stopping and not any(slot.child for slot in self._slots)
+        if not self._is_stopping:
+            return False
+        return not any(slot.child for slot in self._slots)
 
     def _next_s(self) -> float:
         """Return when something is due."""
