@@ -77,7 +77,10 @@ class AuditEntry:
             return shown
         details = {name: value for name, value in self.details.items() if name != "target"}
         # An error may name the hidden topic.
-        result = self.result if self.state == DONE else self.state
+        if self.state == DONE:
+            result = self.result
+        else:
+            result = self.state
         return replace(shown, details=details, result=result)
 
     def contains(self, words: list[str]) -> bool:

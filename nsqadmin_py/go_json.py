@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text_in
+from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text_in, value_in
 
 ALL_NODES = "*"
 _TOPOLOGY_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
@@ -100,7 +100,7 @@ def _stats(
 
 def _or_null(found: list[Statistics], row: Any, key: str) -> list[Statistics] | None:
     """Return what was found in a list of a row; None if the row has no list."""
-    if isinstance(row, Mapping) and isinstance(row.get(key), list):
+    if isinstance(value_in(row, key), list):
         return found
     return None
 
@@ -191,7 +191,7 @@ def without_empty_counts(metrics: Statistics, *, is_channel: bool) -> Statistics
 
 def latency(row: Any) -> Statistics | None:
     """Return `e2e_processing_latency` of one nsqd, in a form that can be merged with others."""
-    given = row.get("e2e_processing_latency") if isinstance(row, Mapping) else None
+    given = value_in(row, "e2e_processing_latency")
     if not isinstance(given, Mapping):
         return None
     count = number_in(given, "count")

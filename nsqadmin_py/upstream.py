@@ -43,7 +43,9 @@ class TokenRule:
             not self._addresses.isdisjoint((host, join_address(host, url.port))) or host in self._blocks
         )
         is_proven = url.is_secure and self._has_own_authority
-        return self._headers if is_named or is_proven else {}
+        if is_named or is_proven:
+            return self._headers
+        return {}
 
 
 def make_upstream(options: NsqadminOptions) -> Upstream:

@@ -93,7 +93,9 @@ class HistoryFile:
 
     def read_beside(self, suffix: str) -> Any:
         """Return the JSON of the file that has this suffix; None without one. Call it after `open`."""
-        data = self._read(suffix, _MOST_SMALL_BYTES) if self._path else None
+        data = None
+        if self._path:
+            data = self._read(suffix, _MOST_SMALL_BYTES)
         if data is None:
             return None
         try:

@@ -117,7 +117,9 @@ class AccessRights:
             is_believed = host_of(request.environ) in self._proxies
         else:
             is_believed = self._guard is None
-        return request.headers.get(header, "") if is_believed else ""
+        if is_believed:
+            return request.headers.get(header, "")
+        return ""
 
     # ---- what may be done
 

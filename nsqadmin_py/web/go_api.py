@@ -50,7 +50,9 @@ class GoApi(Handlers):
         info = self.info()
         topics = list(filter(self._sees(request), info.topics()))
         if request.args.get("inactive") == "true":
-            found = info.inactive_topics(topics) if info.lookupds else {}
+            found = {}
+            if info.lookupds:
+                found = info.inactive_topics(topics)
             return {"topics": found, "message": info.warning}
         return {"topics": topics or None, "message": info.warning}
 

@@ -30,7 +30,7 @@ from nsqadmin_py.web.app import Handlers
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
 from nsqd_py.cluster.admin_client import UpstreamError
 from nsqd_py.cluster.upstream import Upstream
-from nsqd_py.cluster.values import Statistics, rows_in, text_in
+from nsqd_py.cluster.values import Statistics, rows_in, text_in, value_in
 from nsqd_py.runtime.threads import in_thread
 
 _MOST_MESSAGES = 1000
@@ -236,7 +236,7 @@ def _download(body: bytes, name: str) -> Response:
 
 def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
     """Return the numbers that wait, of an answer to /topic/log; None if the nsqd does not report them."""
-    found = answer.get("live") if isinstance(answer, Mapping) else None
+    found = value_in(answer, "live")
     if not isinstance(found, list):
         return None
     runs = [run for run in found if isinstance(run, list) and list(map(type, run)) == [int, int]]

@@ -73,7 +73,9 @@ def ask_each(
 
     def ask(address: str) -> Statistics:
         answer = upstream.get(address, path, names)
-        return answer if isinstance(answer, dict) else {}
+        if isinstance(answer, dict):
+            return answer
+        return {}
 
     return answer_of_each(cluster, addresses, ask)
 

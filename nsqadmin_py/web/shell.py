@@ -39,7 +39,9 @@ class Shell:
         self._options = options
         self._access = access
         self._is_dev = bool(options.dev_static_dir)
-        page = MERGED if (MERGED / _INDEX).is_file() else STATIC
+        page = STATIC
+        if (MERGED / _INDEX).is_file():
+            page = MERGED
         self._folder = Path(options.dev_static_dir) if self._is_dev else page
         if (self._folder / _INDEX).is_file():
             self._index = self._folder
