@@ -86,7 +86,9 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
 def _seq_of(topic: Topic, log: TopicLog, target: str | int) -> int:
     if isinstance(target, int):
         return log.seq_at(target, log.earliest_seq)
-    return log.earliest_seq if target == EARLIEST else log.next_seq
+    if target == EARLIEST:
+        return log.earliest_seq
+    return log.next_seq
 
 
 def _timestamp_ns(topic: Topic, log: TopicLog, seq: int) -> int | None:
@@ -98,7 +100,9 @@ def _timestamp_ns(topic: Topic, log: TopicLog, seq: int) -> int | None:
         batch = topic.messages.batch_at(seq)
     except OSError:  # the topic has reported it; the channel was moved
         return None
-    return batch.timestamp_ns if batch is not None else None
+    if batch is not None:
+        return batch.timestamp_ns
+    return None
 
 
 # ---- messages that were published with a delay and are not due

@@ -208,7 +208,9 @@ class Scrub:
                 self._pass()
             except Exception as error:  # after a bug with one file, the next pass must come
                 self._services.log.exception("SCRUB: failed - %r", error)
-            shortest_s = _SHORTEST_PASS_S if self._services.options.scrub_rate == AUTO else 0.0
+            shortest_s = 0.0
+            if self._services.options.scrub_rate == AUTO:
+                shortest_s = _SHORTEST_PASS_S
             gevent.sleep(max(1.0, shortest_s - (time.monotonic() - began_s)))
 
     def _pass(self) -> None:
