@@ -35,7 +35,9 @@ class Requeue(Exception):
 
 
 def _checked(delay_s: Delay | None) -> int | None:
-    return None if delay_s is None else milliseconds_of(delay_s)
+    if delay_s is None:
+        return None
+    return milliseconds_of(delay_s)
 
 
 class BatchWindow(Protocol):

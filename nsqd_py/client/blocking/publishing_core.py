@@ -138,7 +138,10 @@ class PublishingCore:
         connected = self.connected
         ready = [writer for writer in connected.values() if writer.connection.has_events]
         if not ready:
-            longest_s = timeout_s if connected else min(timeout_s, self.until_dial_s())
+            if connected:
+                longest_s = timeout_s
+            else:
+                longest_s = min(timeout_s, self.until_dial_s())
             ready = [connected[descriptor] for descriptor in self.poller.wait(connected, longest_s)]
         for writer in ready:
             self.receive_from(writer)
