@@ -154,7 +154,10 @@ class ClusterPoller:
 
     def round(self, *, waits_for_all: bool = False) -> None:
         """Ask all servers, and wait for those that are usually in time, or for all."""
-        limit_s = None if waits_for_all else min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
+        if waits_for_all:
+            limit_s = None
+        else:
+            limit_s = min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
         self._ask(self._lookups.values(), limit_s)
         reported = self._listed()
         if not self._lookups:
@@ -336,7 +339,10 @@ class ClusterPoller:
             self.cluster.fail(node, "the answer could not be read")
             self._report(error)
         node.took_s = self._clock() - began_s
-        node.slow_answers = node.slow_answers + 1 if node.took_s >= SLOW_ANSWER_S else 0
+        if node.took_s >= SLOW_ANSWER_S:
+            node.slow_answers += 1
+        else:
+            node.slow_answers = 0
         if self.checks_tcp and not node.failure and self._tcp_is_due(node):
             self._check_tcp(node)
 

@@ -89,7 +89,10 @@ def channel_rates(now: Numbers, before: Numbers, scale: float, finished: int | N
     timed_out = now[_TIMED_OUT] - before[_TIMED_OUT]
     if finished is None:
         has_consumers = now[_CLIENTS] or before[_CLIENTS] or before[_IN_FLIGHT]
-        finished = came - waited if has_consumers else min(came - waited, came)
+        if has_consumers:
+            finished = came - waited
+        else:
+            finished = min(came - waited, came)
     has_moved = came or growth or finished > 0
     if not has_moved and requeued <= 0 and timed_out <= 0:
         return QUIET

@@ -18,7 +18,7 @@ Pace = Callable[[Iterable[Any]], Iterable[Any]]
 MOST_COUNT = 2**53
 
 
-def _value_in(document: Any, key: str) -> object:
+def value_in(document: Any, key: str) -> object:
     """Return the value of a key; None if it is missing, or the document is no object."""
     if isinstance(document, Mapping):
         return document.get(key)
@@ -26,12 +26,12 @@ def _value_in(document: Any, key: str) -> object:
 
 
 def text_in(document: Any, key: str) -> str:
-    value = _value_in(document, key)
+    value = value_in(document, key)
     return value if isinstance(value, str) else ""
 
 
 def number_in(document: Any, key: str) -> int:
-    value = _value_in(document, key)
+    value = value_in(document, key)
     if isinstance(value, int) and not isinstance(value, bool) and -MOST_COUNT <= value <= MOST_COUNT:
         return value
     return 0
@@ -39,18 +39,20 @@ def number_in(document: Any, key: str) -> int:
 
 def number_or_none(document: Any, key: str) -> int | None:
     """Return a number that may be missing or null."""
-    if isinstance(_value_in(document, key), int):
+    if isinstance(value_in(document, key), int):
         return number_in(document, key)
     return None
 
 
 def flag_in(document: Any, key: str) -> bool:
-    return _value_in(document, key) is True
+    return value_in(document, key) is True
 
 
 def list_in(document: Any, key: str) -> list[Any]:
-    value = _value_in(document, key)
-    return value if isinstance(value, list) else []
+    value = value_in(document, key)
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def rows_in(document: Any, key: str) -> list[Mapping[str, Any]]:

@@ -223,7 +223,9 @@ class OfChannel:
         """
         if part.is_paused or not part.counts[_DEPTH] or not part.counts[_CLIENTS]:
             return 0.0
-        seen_s = self.now_s - part.still_s if part.still_s else 0.0
+        seen_s = 0.0
+        if part.still_s:
+            seen_s = self.now_s - part.still_s
         reported_s = 0.0
         if part.stalled_ns:
             reported_s = self.time_s - part.stalled_ns / 1e9
