@@ -123,5 +123,7 @@ def common_end(mine: Epochs, theirs: Epochs) -> int | None:
         return 0
     for epoch, later in zip(theirs, [*theirs[1:], None], strict=True):
         if epoch.number == mine[-1].number:
-            return later.first_seq if later is not None else None
+            if later is not None:
+                return later.first_seq
+            return None
     return 0
