@@ -225,7 +225,9 @@ class Feed:
         """
         unread = self.unread()
         oldest_ns = self.oldest_ns(since_ns)
-        behind_ns = self._broker.clock() - oldest_ns if oldest_ns else 0
+        behind_ns = 0
+        if oldest_ns:
+            behind_ns = self._broker.clock() - oldest_ns
         return Lag(
             unread.messages + self.message_count - confirmed.messages,
             unread.size_bytes + self.size_bytes - confirmed.size_bytes,
