@@ -157,7 +157,9 @@ class _Queue:
                 except (Damaged, Incomplete) as error:
                     raise DataRefused(f"{file.path}: message {seq} cannot be read any more") from error
             index = seq - batch.first_seq
-            attempts = waiting[seq][1] if seq in waiting else 0
+            attempts = 0
+            if seq in waiting:
+                attempts = waiting[seq][1]
             yield batch.timestamp_ns, attempts, batch.base_id + index, batch.message(index)
         file.close()
 

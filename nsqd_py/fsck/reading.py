@@ -198,7 +198,9 @@ class _Reader:
         known = [position for position in saved.values() if position is not None]
         deleted = {name for name, position in saved.items() if position is not None and position.is_deleted}
         names = [name for name in {**entry.channels, **saved} if name not in deleted]
-        log_end = files[-1].file.end_seq if files else 0
+        log_end = 0
+        if files:
+            log_end = files[-1].file.end_seq
         ends = [log_end, *(position.end for position in known)]
         if held is not None:
             ends.append(held.end)
