@@ -185,7 +185,9 @@ class TopicImport:
             for other, backlog in backlogs.items():
                 if other != channel and backlog.high > backlog.low:
                     position.finished.add_missing(backlog.low, backlog.high)
-            waits = backlogs[channel].waits if channel in backlogs else []
+            waits = []
+            if channel in backlogs:
+                waits = backlogs[channel].waits
             self._save(journal_name(self.topic.name, channel), position, waits)
         if self.topic.is_paused and channels:
             # Messages that it held back before are released: they cannot wait behind what its channels get now.
