@@ -97,7 +97,9 @@ class LeaseKeeper:
     @property
     def number(self) -> int:
         """The number of the lease that this nsqd has; 0 if it has none."""
-        return self._lease.number if self._lease is not None else 0
+        if self._lease is not None:
+            return self._lease.number
+        return 0
 
     @property
     def remaining_s(self) -> float:
@@ -163,7 +165,9 @@ class LeaseKeeper:
         self._answered()
         self._report_stranger(state)
         # A lease of this nsqd's last life ends by itself.
-        other = state.holder if state.holder != self._holder else None
+        other = None
+        if state.holder != self._holder:
+            other = state.holder
         has_changed = other != self.other_holder
         self.other_holder = other
         if lease is not None:
