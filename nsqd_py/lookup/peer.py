@@ -135,7 +135,9 @@ class ChannelQuery:
 
 def lasting_channels(answer: Any) -> list[str]:
     """Return the channels of an answer, without ephemeral channels and invalid names. Raises HttpClientError."""
-    names = answer.get("channels") if isinstance(answer, dict) else None
+    names = None
+    if isinstance(answer, dict):
+        names = answer.get("channels")
     if not isinstance(names, list):
         raise HttpClientError("the answer has no list of channels")
     if len(names) > MAX_CHANNELS:
