@@ -75,7 +75,10 @@ class Listener:
             raise StartError(f"listen ({self.address}) failed - {reason}") from error
         self._sock.setblocking(False)
         bound = self._sock.getsockname()
-        self.port = bound[1] if isinstance(bound, tuple) else -1
+        if isinstance(bound, tuple):
+            self.port = bound[1]
+        else:
+            self.port = -1
         self.address = peer_name(bound)
         self._watcher = self._loop.io(self._sock.fileno(), _READ)
         self._pause = self._loop.timer(_PAUSE_WITHOUT_DESCRIPTORS_S, _PAUSE_WITHOUT_DESCRIPTORS_S)
