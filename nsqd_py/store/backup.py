@@ -73,7 +73,10 @@ def run(options: NsqdOptions) -> int:
     try:
         options.check_values()
         _check_usage(options)
-        text, damage = _back_up(options) if options.backup_to else _restore(options)
+        if options.backup_to:
+            text, damage = _back_up(options)
+        else:
+            text, damage = _restore(options)
     except BadOptions as error:
         complain(f"nsqd-py: {error}")
         return 2

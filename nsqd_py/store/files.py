@@ -399,7 +399,9 @@ class StoredFiles:
     def replacing(self, topic: str, name: str) -> Replacing:
         """Return what becomes of a new version of one of nsqd's files, and forget the stored files that it replaces."""
         mine = self._logs.get(topic)
-        local = mine.local(name) if mine is not None else None
+        local = None
+        if mine is not None:
+            local = mine.local(name)
         if mine is None or local is None:
             return Replacing([], is_covered=False)
         if mine.is_covered(local, mine.sealed()):

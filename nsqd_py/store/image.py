@@ -248,7 +248,10 @@ class StoreImage:
         if obj.is_base:
             self._new = _State(spill=self._spill)
             self._new_base = obj.number
-        state = self._state if self._new is None else self._new
+        if self._new is None:
+            state = self._state
+        else:
+            state = self._new
         try:
             for message in messages:
                 self._take(state, obj.name, message)

@@ -76,7 +76,9 @@ def header_of(path: Path) -> FileHeader | None:
 def salt_of(path: Path) -> int | None:
     """Return the salt of a log file; None if its header is damaged. Raises OSError."""
     header = header_of(path)
-    return header.salt if header is not None else None
+    if header is not None:
+        return header.salt
+    return None
 
 
 class LogFileEnd(NamedTuple):

@@ -95,7 +95,9 @@ class Chunks:
         start = None
         if self._spill is not None:
             start = self._spill.add(data)
-        last = self._parts[-1] if self._parts else None
+        last = None
+        if self._parts:
+            last = self._parts[-1]
         if start is None:
             self._parts.append(data)
         elif isinstance(last, tuple) and last[1] == start:
