@@ -215,7 +215,10 @@ class Running:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all consumers have ended. Return False after the time-out. `failure` says if one ended for good."""
-        ends_s = None if timeout_s is None else time.monotonic() + timeout_s
+        if timeout_s is None:
+            ends_s = None
+        else:
+            ends_s = time.monotonic() + timeout_s
         while self._is_running():
             self._note_refused()
             if self._failure is not None and self._stop_by_s is None:
