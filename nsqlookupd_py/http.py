@@ -156,7 +156,9 @@ def _encode_registration(category: str, topic: str, channel: str, peers: list[Pe
         return b""
     producers = []
     for peer in peers:
-        tombstoned_ns = peer.tombstones.get(topic) if category == "topic" else None
+        tombstoned_ns = None
+        if category == "topic":
+            tombstoned_ns = peer.tombstones.get(topic)
         producers.append(
             {
                 "id": peer.remote_address,
