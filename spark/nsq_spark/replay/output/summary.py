@@ -50,7 +50,10 @@ def time_text(time_ns: int | None) -> str:
 
 def shown(text: str | bytes) -> str:
     """Return a text on one line, with no bytes that control the terminal."""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    if isinstance(text, bytes):
+        data = text
+    else:
+        data = text.encode("utf-8", "surrogateescape")
     return one_line(data.decode("utf-8", "backslashreplace"))
 
 
@@ -139,11 +142,9 @@ def summary(outcome: Outcome) -> str:
         size_text(counts.size_bytes),
         f"{outcome.seconds:.2f} s",
     ]
-    rate = (
-        f" ({counts.messages / outcome.seconds:,.0f}/s)"
-        if counts.messages > 1 and outcome.seconds > 0
-        else ""
-    )
+    rate = ""
+    if counts.messages > 1 and outcome.seconds > 0:
+        rate = f" ({counts.messages / outcome.seconds:,.0f}/s)"
     return "\n".join([f"{WORDS[outcome.exit_code]}: {', '.join(words)}{rate}", *_notes(outcome)])
 
 
