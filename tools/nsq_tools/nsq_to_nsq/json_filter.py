@@ -77,7 +77,9 @@ def parse_number(text: str) -> float | None:
             number = math.inf
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    if math.isfinite(number):
+        return number
+    return None
 
 
 def read_object(body: bytes) -> dict[str, Any]:
