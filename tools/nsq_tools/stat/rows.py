@@ -84,7 +84,9 @@ class Row:
         if self.rates is None:
             return None
         rate: int = getattr(self.rates, name)
-        return rate / MILLI if rate % MILLI else rate // MILLI
+        if rate % MILLI:
+            return rate / MILLI
+        return rate // MILLI
 
 
 class BadPattern(ValueError):
