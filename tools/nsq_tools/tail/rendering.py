@@ -143,7 +143,9 @@ class Renderer:
             lines = list(map(self._picked, lines))
         elif self._is_terminal:
             lines = list(map(for_terminal, lines))
-        prefix = messages.topic.encode() + b" | " if self._print_topic else b""
+        prefix = b""
+        if self._print_topic:
+            prefix = messages.topic.encode() + b" | "
         return prefix + (b"\n" + prefix).join(lines) + b"\n"
 
     def _picked(self, body: bytes) -> bytes:
