@@ -298,7 +298,9 @@ class Archive:
     def _open(self) -> _Current:
         now_ns = self._clock_ns()
         name = self._plan.name(now_ns)
-        revision = self._revision + 1 if name == self._last_name else 0
+        revision = 0
+        if name == self._last_name:
+            revision = self._revision + 1
         while not (current := self._open_revision(name, revision, now_ns)):
             revision += 1
         self._last_name = name

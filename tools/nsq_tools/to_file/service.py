@@ -105,8 +105,13 @@ def common_plan(options: ToFileOptions) -> Plan:
     """Return the plan of all topics: `topic` is empty, and the template has all its words. Raises BadOptions."""
     form = FORMATS[options.format]
     codec = CODECS[GZIP if options.gzip else options.compress]
-    store = options.output_dir.rstrip("/") if "://" in options.output_dir else ""
-    flag, given = ("work-dir", options.work_dir) if store else ("output-dir", options.output_dir)
+    store = ""
+    if "://" in options.output_dir:
+        store = options.output_dir.rstrip("/")
+    if store:
+        flag, given = "work-dir", options.work_dir
+    else:
+        flag, given = "output-dir", options.output_dir
     output_dir = given or _default_directory(flag)
     work_dir = options.work_dir or output_dir
     is_plain = form.is_appendable and codec.is_plain
