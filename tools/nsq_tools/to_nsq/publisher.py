@@ -135,7 +135,9 @@ class InputPublisher:
         sizes = [
             os.stat(sys.stdin.fileno() if name == STANDARD_INPUT else name).st_size for name in self._files
         ]
-        return sum(sizes) if all(sizes) else 0
+        if all(sizes):
+            return sum(sizes)
+        return 0
 
     def publish_all(self) -> None:
         """Publish until the end of all files, or until a signal. Raises ToolError if an nsqd is given up."""
