@@ -93,7 +93,9 @@ class Supervisor:
                 self._end_late(now_s)
                 self._reap(now_s)
         self._show_board()
-        return FAILED if self._failure or self._is_cut else DONE
+        if self._failure or self._is_cut:
+            return FAILED
+        return DONE
 
     # ---- a turn
 
