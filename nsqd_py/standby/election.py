@@ -181,7 +181,10 @@ class Election:
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of the lease."""
         keeper = self._keeper
-        holder = self.member.address if keeper.is_held else keeper.other_holder or ""
+        if keeper.is_held:
+            holder = self.member.address
+        else:
+            holder = keeper.other_holder or ""
         waits_for = "" if holder else self._missed
         return {
             "lease": {
@@ -339,5 +342,7 @@ def _open_store(url: LeaseUrl, options: NsqdOptions) -> LeaseStore:
     from nsqd_py.net.http.client import HttpClient
     from nsqd_py.net.tls_options import peer_context
 
-    tls = peer_context(options, "lease", ssl.SSLContext) if url.is_secure else None
+    tls = None
+    if url.is_secure:
+        tls = peer_context(options, "lease", ssl.SSLContext)
     return EtcdStore(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=tls))
