@@ -312,7 +312,9 @@ class Chunk:
         ids = self.raw_ids
         if not isinstance(ids, np.ndarray):
             return ids
-        return hex_ids(ids) if ids.ndim == 1 else stored_ids(ids)
+        if ids.ndim == 1:
+            return hex_ids(ids)
+        return stored_ids(ids)
 
     @property
     def timestamps_us(self) -> Numbers | None:
@@ -344,7 +346,9 @@ class Chunk:
 
     def filter(self, mask: Any) -> Chunk:
         """Return the messages for which the mask, an array of numpy, is true."""
-        return self if mask.all() else self._part(mask)
+        if mask.all():
+            return self
+        return self._part(mask)
 
     def slice(self, low: int, high: int) -> Chunk:
         """Return messages `low` to `high` (not included)."""

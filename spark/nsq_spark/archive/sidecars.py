@@ -64,7 +64,9 @@ class NsqdPart(NamedTuple):
         """Raises KeyError, TypeError and ValueError."""
         ids = int(fields["first_id"], 16), int(fields["last_id"], 16)
         end_id = fields.get("end_id")  # earlier versions do not have it
-        end = (int(end_id, 16), int(fields["end_seq"])) if end_id else None
+        end = None
+        if end_id:
+            end = (int(end_id, 16), int(fields["end_seq"]))
         epoch = fields["epoch"]
         first_seq = fields["first_seq"]
         return cls(fields["nsqd"], *ids, fields["count"], fields["is_ordered"], epoch, first_seq, end)
@@ -150,7 +152,9 @@ class Manifests:
             if part.offset != end:
                 return []
             end += part.size_bytes
-        return parts if end == entry.size_bytes else []
+        if end == entry.size_bytes:
+            return parts
+        return []
 
     def topics(self, path: str) -> Names:
         """Return the topics of a file, also of one that grew behind the described parts; nothing if it is not in a manifest."""

@@ -59,7 +59,10 @@ class LineReader:
         self._split = split
         self._damage = damage
         self._is_plain = split.compression is Compression.NONE
-        self._end = min(split.end, file.size_bytes) if self._is_plain else sys.maxsize
+        if self._is_plain:
+            self._end = min(split.end, file.size_bytes)
+        else:
+            self._end = sys.maxsize
         # Reading begins a byte earlier: if that is a newline, a line begins at `split.start`.
         self._offset = max(0, split.start - 1)
         self._is_amid_line = split.start > 0
@@ -115,8 +118,13 @@ class LineReader:
         """Return where the last line of the split ends in the data; -1 if no line ends in it."""
         # The line that holds it is the last one that begins in the split.
         last_byte = self._end - 1 - self._offset
-        found = data.find(_NEWLINE, max(0, last_byte)) if len(data) > last_byte else -1
-        return found if found >= 0 else data.rfind(_NEWLINE)
+        if len(data) > last_byte:
+            found = data.find(_NEWLINE, max(0, last_byte))
+        else:
+            found = -1
+        if found >= 0:
+            return found
+        return data.rfind(_NEWLINE)
 
     def _dropped_rest(self) -> Span:
         """Pass over the beginning of a line, and return its bounds."""

@@ -199,7 +199,10 @@ class Walk:
 
 def may_be_requested(header: RecordHeader, requested: Requested) -> bool:
     """True if the times of a record's messages may be requested. One of kind MESSAGES has the last time instead of an id."""
-    last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
+    if header.kind == MESSAGES:
+        last_ns = max(header.timestamp_ns, header.base_id)
+    else:
+        last_ns = header.timestamp_ns
     return bool(requested.overlaps(header.timestamp_ns, last_ns))
 
 
