@@ -186,7 +186,9 @@ def choose_readers(
         # Spark does not find out which messages have no topic where the name of the file fits several.
         has_topic = bool(info.topic) or info.is_described
         if has_topic and _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage):
-            time = _time_column(info, read.storage) if info.format is Format.PARQUET else "timestamp"
+            time = "timestamp"
+            if info.format is Format.PARQUET:
+                time = _time_column(info, read.storage)
         if time:
             has_topics = info.is_described and info.format is not Format.LINES and not hive_topic(info.path)
             by_spark[Choice(info.format, "" if has_topics else info.topic, time)].append(info.path)

@@ -125,7 +125,10 @@ def leave_out_of_collections() -> None:
 
 
 def slice_name(split: Split) -> str:
-    numbers = "" if split.numbers is None else "#{}-{}".format(*split.numbers)
+    if split.numbers is None:
+        numbers = ""
+    else:
+        numbers = "#{}-{}".format(*split.numbers)
     return f"{split.start}+{split.size_bytes}:{split.path}{numbers}"
 
 

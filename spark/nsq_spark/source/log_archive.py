@@ -135,7 +135,9 @@ class LogArchive:
                 break
             count = one.first_seq
             if one.first_id <= position.last_id:
-                count = position.count if position.epoch == one.epoch else None
+                count = None
+                if position.epoch == one.epoch:
+                    count = position.count
             elif one.last_id <= high and one.messages <= most:
                 position = replace(one.end, count=None if count is None else count + self._messages(one))
                 most -= one.messages
@@ -145,7 +147,9 @@ class LogArchive:
             if len(taken):
                 position = Position(int(taken[-1]), None if count is None else count + len(taken), one.epoch)
                 most -= len(taken)
-        return position if is_complete else replace(position, count=None)
+        if is_complete:
+            return position
+        return replace(position, count=None)
 
     def missing(
         self,
@@ -187,7 +191,9 @@ class LogArchive:
         known = self._beginnings(-1, low.last_id)
         stretch = self._around(low)
         if low.count is not None:
-            return stretch.beginning if stretch and stretch.first_seq is not None else low
+            if stretch and stretch.first_seq is not None:
+                return stretch.beginning
+            return low
         if known:
             return known[-1]
         is_unknown = any(one.first_seq is None for one in self.stretches[:1])

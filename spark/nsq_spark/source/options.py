@@ -252,7 +252,9 @@ def write_columns(schema: StructType, topic: str) -> WriteColumns:
     if lost:
         raise BadOption(f"nsq: column {min(lost)} cannot be published: NSQ's messages have none; drop it")
     for name, (words, kinds) in _TYPES.items():
-        field = schema[indexes[name]] if name in indexes else None
+        field = None
+        if name in indexes:
+            field = schema[indexes[name]]
         if field and not isinstance(field.dataType, kinds):
             raise BadOption(
                 f"nsq: column {field.name} is {field.dataType.simpleString()}, but has to be {words}"

@@ -62,7 +62,9 @@ class _Log:
     @property
     def epoch(self) -> int | None:
         epochs = self.files[0].epochs
-        return epochs[0].number if epochs else None
+        if epochs:
+            return epochs[0].number
+        return None
 
     def is_of(self, epoch: int | None) -> bool:
         """True if the epoch is one of this log, or not known."""
@@ -174,7 +176,10 @@ class StorePlanner:
         ends = dict(before.ends)
         for key, log in logs.items():
             low = begins.get(key) or before.ends[key]
-            ends[key] = self._at(log, log.behind(self._seq(log, low), taken[key])) if taken[key] else low
+            if taken[key]:
+                ends[key] = self._at(log, log.behind(self._seq(log, low), taken[key]))
+            else:
+                ends[key] = low
         left = {key: count - taken[key] for key, count in waiting.items()}
         self._is_idle = not any(waiting.values())
         return Batch(TopicOffset(ends, begins), waiting, left)
@@ -218,7 +223,8 @@ class StorePlanner:
             log = _Log(list(files))
             key = LogKey(topic, log.files[0].info.nsqd)
             names = [other for other, low in known.items() if other.topic == topic and low.epoch == log.epoch]
-            key = next(iter(names), key) if log.epoch is not None else key
+            if log.epoch is not None:
+                key = next(iter(names), key)
             if key in found:
                 raise ArchiveError(f"nsq: two stores have topic {topic} of {key.nsqd}: one is {store}")
             found[key] = log
