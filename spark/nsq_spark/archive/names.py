@@ -115,19 +115,14 @@ def topics_in(path: str, base: str) -> Names:
         parts = name.before.split(".")
         if len(parts) == 1 and name.behind is not None and below not in ("", name.before):
             return name.before, below
-        longest = 1
-        if name.is_of_archive:
-            longest = max(1, len(parts) - 1)
+        longest = max(1, len(parts) - 1) if name.is_of_archive else 1
         return tuple(".".join(parts[:count]) for count in range(1, longest + 1))
     if below:
         return (below,)
     behind = name.behind or ""
     if name.behind is None and not _NO_TOPIC.fullmatch(name_of(directory)):
         return (name.before or name_of(path),)
-    if _NO_TOPIC.fullmatch(behind):
-        host_or_topic = ""
-    else:
-        host_or_topic = behind.partition(".")[0]
+    host_or_topic = "" if _NO_TOPIC.fullmatch(behind) else behind.partition(".")[0]
     return tuple(filter(None, (host_or_topic, _directory_topic(directory)))) or (name_of(path),)
 
 
@@ -137,9 +132,7 @@ def likeliest(topics: Names, requested: frozenset[str]) -> str | None:
     """
     longest = [topic for topic in topics if not any(other.startswith(f"{topic}.") for other in topics)]
     found = [topic for topic in longest if topic in requested]
-    if len(found) == 1:
-        return found[0]
-    return None
+    return found[0] if len(found) == 1 else None
 
 
 class _Name(NamedTuple):

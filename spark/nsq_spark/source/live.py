@@ -95,9 +95,7 @@ class LiveReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.most_messages
-        if most is None:
-            return ReadAllAvailable()
-        return ReadMaxRows(most)
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Raises ArchiveError."""
@@ -158,10 +156,7 @@ def read_range(part: TopicPartition) -> Rows:
         )
     is_again = False
     while position.is_before(high):
-        if position.message_id is None:
-            where = {"seq": position.seq}
-        else:
-            where = {"id": position.message_id}
+        where = {"seq": position.seq} if position.message_id is None else {"id": position.message_id}
         try:
             retained = with_retries(
                 partial(read, asked, topic, _READ_BYTES, options.access, **where), options.give_up_after_s
@@ -176,9 +171,7 @@ def read_range(part: TopicPartition) -> Rows:
         if position.count is None and retained.has_all_behind(position.last_id):
             position = retained.first
         if retained.earliest_seq > position.seq:  # it was dropped since it was planned
-            reached = high
-            if retained.first.is_before(high):
-                reached = retained.first
+            reached = retained.first if retained.first.is_before(high) else high
             if position.is_before(reached):
                 yield from _not_retained(part, position, reached)
             position = reached
@@ -186,9 +179,7 @@ def read_range(part: TopicPartition) -> Rows:
         seq, end_seq = position.seq, high.seq
         chunks = list(_chunks(retained.data, f"{address}/topic/read?topic={topic}", topic))
         requested = [one.filter((one.positions >= seq) & (one.positions < end_seq)) for one in chunks]
-        following = end_seq
-        if retained.next_seq > seq:
-            following = min(retained.next_seq, end_seq)
+        following = min(retained.next_seq, end_seq) if retained.next_seq > seq else end_seq
         lost = following - seq - sum(one.count for one in requested)
         # Nsqd may have dropped a file while it made the answer: the next one says so, unless records cannot be read.
         is_again = lost > 0 and not is_again
@@ -201,10 +192,7 @@ def read_range(part: TopicPartition) -> Rows:
         last_id = position.message_id
         if chunks and last_id is not None:
             last_id = int(chunks[-1].raw_ids[-1])
-        if following >= end_seq:
-            position = high
-        else:
-            position = Position(last_id, following, high.epoch)
+        position = high if following >= end_seq else Position(last_id, following, high.epoch)
 
 
 def _not_retained(part: TopicPartition, low: Position, high: Position, *, is_another: bool = False) -> Rows:
