@@ -133,10 +133,13 @@ def _sums_by_channel(topics: Iterable[Statistics]) -> list[Statistics]:
     for topic in topics:
         for channel in topic["channels"] or ():
             by_name.setdefault(channel["channel_name"], []).append(channel)
-    return [
-        rows[0] if len(rows) == 1 else sum_of_channels(rows) | {"hostname": rows[0]["hostname"]}
-        for rows in by_name.values()
-    ]
+    found = []
+    for rows in by_name.values():
+        first = rows[0]
+        if len(rows) > 1:
+            first = sum_of_channels(rows) | {"hostname": first["hostname"]}
+        found.append(first)
+    return found
 
 
 def sum_of_channels(rows: Iterable[Statistics]) -> Statistics:
@@ -154,6 +157,9 @@ def _by_hostname(rows: Iterable[Statistics]) -> list[Statistics]:
 def _sum_of(
     parts: list[Statistics], names: dict[str, str], sums: Iterable[str], key: str, members: list[Statistics]
 ) -> Statistics:
+    e2e_processing_latency = None
+    if parts:
+        e2e_processing_latency = merged_latency(parts, *names.values())
     return {
         "node": ALL_NODES if parts else "",
         "hostname": "",
@@ -162,7 +168,7 @@ def _sum_of(
         "nodes": parts or None,
         key: members or None,
         "paused": any(part["paused"] for part in parts),
-        "e2e_processing_latency": merged_latency(parts, *names.values()) if parts else None,
+        "e2e_processing_latency": e2e_processing_latency,
     }
 
 

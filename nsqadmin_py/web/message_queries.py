@@ -213,11 +213,10 @@ def _matching(rows: list[Mapping[str, Any]], message_filter: MessageFilter) -> l
     found: list[Statistics] = []
 
     def match() -> None:
-        found.extend(
-            shown(row, body)
-            for row, body in ((row, body_of(row)) for row in rows)
-            if message_filter.matches(body)
-        )
+        for row in rows:
+            body = body_of(row)
+            if message_filter.matches(body):
+                found.append(shown(row, body))
 
     in_thread(gevent.get_hub().threadpool, match)
     return found
