@@ -125,7 +125,13 @@ def _field(fields: dict[str, Any], name: str, kind: type[T]) -> T:
 
 
 def _texts(fields: dict[str, Any], name: str) -> list[str]:
-    return [_field({} if item is None else {name: item}, name, str) for item in _field(fields, name, list)]
+    found: list[str] = []
+    for item in _field(fields, name, list):
+        given = {}
+        if item is not None:
+            given[name] = item
+        found.append(_field(given, name, str))
+    return found
 
 
 # ---- regular expressions
