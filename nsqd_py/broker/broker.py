@@ -319,7 +319,10 @@ class Broker:
         return topic
 
     def _make_topic(self, name: str) -> Topic:
-        topic = self.add_topic(name, None if is_ephemeral(name) else self.logs.make(name))
+        log = None
+        if not is_ephemeral(name):
+            log = self.logs.make(name)
+        topic = self.add_topic(name, log)
         self.log.of_clients.info("TOPIC(%s): created", name)
         if not topic.is_ephemeral:
             self.metadata.want()

@@ -156,13 +156,12 @@ def read_clean_stop(directory: Path) -> CleanStop:
 
 
 def _decode_clean_stop(record: dict[str, Any]) -> CleanStop:
-    ends = {
-        topic: LogEnd(checked_number(next_seq), [*map(checked_number, file_seqs)], checked_number(end_offset))
-        for topic, (next_seq, file_seqs, end_offset) in record["logs"].items()
-    }
-    return CleanStop(
-        ends, {str(topic) for topic in record.get("open_ends", ())}
-    )  # earlier versions write none
+    ends = {}
+    for topic, (next_seq, file_seqs, end_offset) in record["logs"].items():
+        checked = [checked_number(seq) for seq in file_seqs]
+        ends[topic] = LogEnd(checked_number(next_seq), checked, checked_number(end_offset))
+    open_ends = map(str, record.get("open_ends", ()))  # earlier versions write none
+    return CleanStop(ends, set(open_ends))
 
 
 def forget_clean_stop(directory: Path) -> None:

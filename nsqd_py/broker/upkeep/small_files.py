@@ -133,9 +133,10 @@ class SmallFiles:
         for name in _KEPT:
             self._keep(look, name)
         # The directory may have gone in the meantime.
-        missing = [
-            path for path in (*look.metadata, *look.channels, *look.topics) if not os.path.lexists(path)
-        ]
+        missing = []
+        for path in (*look.metadata, *look.channels, *look.topics):
+            if not os.path.lexists(path):
+                missing.append(path)
         if self._services.data_path.is_here():
             look.missing = missing
 
