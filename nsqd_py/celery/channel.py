@@ -395,17 +395,19 @@ class NsqChannel(virtual.Channel):
         limit = self.qos.prefetch_count or _UNLIMITED
         free = max(0, limit - sum(source.held for source in sources))
         for source in sources:
-            source.consumer.allow(limit if len(sources) == 1 else source.held + free)
+            allowed = limit
+            if len(sources) != 1:
+                allowed = source.held + free
+            source.consumer.allow(allowed)
 
 
 def _checked_arguments(queue: str, arguments: Mapping[str, Any], *, is_transient: bool) -> int | None:
     """Return the time to live of the queue's messages in ms. Raises ImproperlyConfigured."""
     allowed = (_QUEUE_TTL, _QUEUE_EXPIRES) if is_transient else (_QUEUE_TTL,)
-    refused = {
-        name: value
-        for name, value in arguments.items()
-        if value is not None and name not in allowed and _CLASSIC.get(name) != value
-    }
+    refused = {}
+    for name, value in arguments.items():
+        if value is not None and name not in allowed and _CLASSIC.get(name) != value:
+            refused[name] = value
     if refused:
         raise refusal(
             f"arguments {refused} of queue {queue}",
