@@ -240,11 +240,10 @@ class PublishingCore:
             return math.inf
         now_s = monotonic()
         writers = self.dispatcher.writers.values()
-        due_s = [
-            self.dispatcher.pause_s(writer, now_s)
-            for writer in writers
-            if writer.connection is None and writer.address not in self._opening
-        ]
+        due_s = []
+        for writer in writers:
+            if writer.connection is None and writer.address not in self._opening:
+                due_s.append(self.dispatcher.pause_s(writer, now_s))
         return max(_SHORTEST_WAIT_S, min(due_s, default=math.inf))
 
     @property
