@@ -507,16 +507,16 @@ class Cluster:
 
     def pairs(self) -> list[Pair]:
         """Return all primaries and their standbys."""
-        return pairs(
-            NodeInGroup(
-                node.address,
-                tcp_address(node.reported) if node.reported.get("tcp_port") else "",
-                node.role,
-                not node.failure and not node.is_late,
-            )
-            for node in self.nodes.values()
-            if node.role is not None or node.failure
-        )
+        nodes = [node for node in self.nodes.values() if node.role is not None or node.failure]
+        return pairs(map(_in_group, nodes))
+
+
+def _in_group(node: Node) -> NodeInGroup:
+    tcp = ""
+    if node.reported.get("tcp_port"):
+        tcp = tcp_address(node.reported)
+    is_answering = not node.failure and not node.is_late
+    return NodeInGroup(node.address, tcp, node.role, is_answering)
 
 
 def _drain(before: Drain | None, document: Any, now_s: float) -> Drain | None:

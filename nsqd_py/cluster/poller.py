@@ -22,6 +22,7 @@ import gevent.socket
 from nsqd_py.cluster.admin_client import Answer, UpstreamError, parsed, shown_address
 from nsqd_py.cluster.model import SLOW_ANSWER_S, BadStats, Cluster, Node
 from nsqd_py.cluster.producers import (
+    SharedAddress,
     departed_in,
     http_address,
     merged_producers,
@@ -179,18 +180,19 @@ class ClusterPoller:
     def _listed(self) -> dict[str, Statistics]:
         """Return the nsqds that the nsqlookupds list, by address, and note what else these say."""
         cluster = self.cluster
-        lookups = self._lookups.values()
-        by_lookupd = {
-            shown_address(address): in_slices(lookup.nodes)
-            for address, lookup in self._lookups.items()
-            if lookup.nodes is not None
-        }
+        by_lookupd = {}
+        departed: set[str] = set()
+        shared: dict[str, SharedAddress] = {}
+        for address, lookup in self._lookups.items():
+            departed |= lookup.departed
+            shared |= lookup.shared
+            if lookup.nodes is not None:
+                by_lookupd[shown_address(address)] = in_slices(lookup.nodes)
         listed = {http_address(node): node for node in merged_producers(by_lookupd)}
-        departed = frozenset[str]().union(*(lookup.departed for lookup in lookups))
-        cluster.unheard_lookups = sum(lookup.nodes is None for lookup in lookups)
+        cluster.unheard_lookups = sum(lookup.nodes is None for lookup in self._lookups.values())
         cluster.heard_lookups = tuple(by_lookupd)
-        cluster.departed = departed - listed.keys()
-        cluster.shared = {address: row for lookup in lookups for address, row in lookup.shared.items()}
+        cluster.departed = frozenset(departed - listed.keys())
+        cluster.shared = shared
         return listed
 
     def _ask(self, questions: Iterable[Question], limit_s: float | None) -> None:

@@ -210,16 +210,18 @@ def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
     for address, (primary, listed) in listing.items():
         if isinstance(primary.role, Primary):
             pair = _pair(primary, primary.role, address or listed.address, listed)
-            found.append(pair._replace(state=FAILED) if address in silent else pair)
+            if address in silent:
+                pair = pair._replace(state=FAILED)
+            found.append(pair)
     served = {pair.primary for pair in found}
     for primary in primaries:
         if primary.address not in served and isinstance(primary.role, Primary):
             found.append(_pair(primary, primary.role, "", None))
-    leases = {
-        member.address: member.role.lease
-        for member in known.values()
-        if member.is_answering and member.role is not None and member.role.lease is not None
-    }
+    leases = {}
+    for address, member in known.items():
+        lease = member.role.lease if member.role is not None else None
+        if member.is_answering and lease is not None:
+            leases[address] = lease
     found = [_with_leases(pair, leases) for pair in found]
     return sorted(found, key=lambda pair: (pair.primary, pair.standby))
 

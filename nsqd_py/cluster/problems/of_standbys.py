@@ -43,11 +43,11 @@ def _unserved(pairs: Sequence[Pair], leases: Leases) -> dict[str, list[str]]:
     for node, lease in leases.items():
         groups.setdefault(lease.name, []).append(node)
     served = {leases[pair.primary].name for pair in pairs if pair.primary_answers and pair.primary in leases}
-    return {
-        name: nodes
-        for name, nodes in groups.items()
-        if name not in served and not _is_held_elsewhere([leases[node] for node in nodes])
-    }
+    found: dict[str, list[str]] = {}
+    for name, nodes in groups.items():
+        if name not in served and not _is_held_elsewhere([leases[node] for node in nodes]):
+            found[name] = nodes
+    return found
 
 
 def _is_held_elsewhere(seen: list[GroupLease]) -> bool:

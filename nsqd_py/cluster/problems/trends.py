@@ -173,13 +173,10 @@ class Trends:
         for name, topic in pace(cluster.topics.items()):
             for channel_name, channel in topic.channels.items():
                 self._note(name, channel_name, channel, now_s)
-        # The channel was deleted, or has been idle for long.
-        for key in [
-            key
-            for key, trend in self._trends.items()
-            if trend.updated_s < now_s or trend.busy_s < now_s - _REMEMBERED_S
-        ]:
-            del self._trends[key]
+        for key, trend in list(self._trends.items()):
+            is_deleted = trend.updated_s < now_s
+            if is_deleted or trend.busy_s < now_s - _REMEMBERED_S:
+                del self._trends[key]
 
     def _note(self, topic: str, name: str, channel: ChannelRow, now_s: float) -> None:
         trend = self._trends.get((topic, name))
