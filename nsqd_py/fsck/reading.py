@@ -85,7 +85,11 @@ class LogNumbers:
             hole for position in saved for hole in needed_of(self.holes, position.finished, self.released)
         ]
         unreleased = [(max(low, self.released), high) for low, high in self.holes]
-        return missing + needed_of(unreleased, held.finished if held is not None else SeqRanges(), self.end)
+        if held is not None:
+            finished = held.finished
+        else:
+            finished = SeqRanges()
+        return missing + needed_of(unreleased, finished, self.end)
 
     def unfinished(self, saved: SavedPosition) -> list[Range]:
         """Return the readable messages that this channel has not finished."""
