@@ -61,7 +61,10 @@ def is_host(host: str) -> bool:
     if not host.isprintable() or not _NOT_IN_NAMES.isdisjoint(host):
         return False
     try:
-        labels = (host if host.isascii() else host.encode("idna").decode()).removesuffix(".").split(".")
+        ascii_host = host
+        if not host.isascii():
+            ascii_host = host.encode("idna").decode()
+        labels = ascii_host.removesuffix(".").split(".")
     except UnicodeError:
         return False
     return all(0 < len(label) <= _LONGEST_LABEL for label in labels)

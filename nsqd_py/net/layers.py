@@ -76,7 +76,8 @@ class Stacked:
 
     def end(self) -> bytes:
         last = self._upper.end()
-        return (self._lower.encode(last) if last else b"") + self._lower.end()
+        end = self._lower.encode(last) if last else b""
+        return end + self._lower.end()
 
 
 # ---- Compression on a connection, as layers of a `Stream`: bytes in and bytes out.

@@ -166,12 +166,14 @@ class TlsLayer:
             return None
         cipher = self._tls.cipher()
         certificate = self._tls.getpeercert()
+        names: frozenset[str] = frozenset()
+        if isinstance(self._tls, ssl.SSLObject):  # the others are not verified
+            names = names_in(certificate)
         return TlsInfo(
             (self._tls.version() or "").replace("TLSv", "TLS"),
             cipher_name(cipher[0] if cipher else ""),
             _common_name(certificate),
-            # The others are not verified.
-            names_in(certificate) if isinstance(self._tls, ssl.SSLObject) else frozenset(),
+            names,
         )
 
 
