@@ -66,7 +66,11 @@ def _traceback(error: BaseException | None = None) -> str:
     """Return the traceback of `error`, or of the exception that is being handled."""
     import traceback  # slow to import
 
-    return ("".join(traceback.format_exception(error)) if error else traceback.format_exc()).rstrip()
+    if error:
+        trace = "".join(traceback.format_exception(error))
+    else:
+        trace = traceback.format_exc()
+    return trace.rstrip()
 
 
 class TextForm:
