@@ -78,5 +78,8 @@ def _ranges_of(files: TopicFiles, low: int) -> list[Range]:
         if following <= low:
             continue
         end = end_of(path)
-        found.append((first_seq, min(end.seq, following) if end is not None else following))
+        end_seq = following
+        if end is not None:
+            end_seq = min(end.seq, following)
+        found.append((first_seq, end_seq))
     return found

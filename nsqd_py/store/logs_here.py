@@ -54,12 +54,11 @@ class LogsHere:
         """
         if not _all_numbers(self._saved) & _all_numbers(self._stored):
             return False
-        last = {topic: epochs[-1].number for topic, epochs in self._logs.items() if epochs}
-        is_known = all(
-            epochs[-1].number <= last.get(topic, epochs[-1].number)
-            for topic, epochs in self._stored.logs.items()
-        )
-        return is_known and self._saved.node == self._stored.node
+        for topic, stored in self._stored.logs.items():
+            here = self._logs.get(topic)
+            if here and here[-1].number < stored[-1].number:
+                return False
+        return self._saved.node == self._stored.node
 
     # ---- the log of one topic
 

@@ -144,10 +144,11 @@ class Claims:
 
 def _decode_claims(fields: dict[str, Any]) -> list[StoreClaims]:
     """Return the claims of all stores, those of the present one at the end. Earlier versions write only these, without a URL."""
-    return [
-        StoreClaims(str(each["store"]), str(each.get("url", "")), [str(writer) for writer in each["writers"]])
-        for each in (*fields.get("former", ()), fields)
-    ]
+    claims = []
+    for each in (*fields.get("former", ()), fields):
+        writers = [str(writer) for writer in each["writers"]]
+        claims.append(StoreClaims(str(each["store"]), str(each.get("url", "")), writers))
+    return claims
 
 
 # ---- claiming
@@ -636,8 +637,9 @@ class Owner:
 
     def _orphans(self) -> list[str]:
         """Return the names of log files that earlier writers have stored, and that were in no state when this one began."""
-        return [
-            listed.name
-            for listed in self._objects.list(FILES)
-            if parse_file_epoch(listed.name, self.epoch) < self.epoch and listed.name not in self._known_files
-        ]
+        found: list[str] = []
+        for listed in self._objects.list(FILES):
+            is_earlier = parse_file_epoch(listed.name, self.epoch) < self.epoch
+            if is_earlier and listed.name not in self._known_files:
+                found.append(listed.name)
+        return found

@@ -133,11 +133,10 @@ class TopicCatchUp:
         else:
             stored_from = source.tail.start_offset
         holes = self.image.holes.get(source.name, [])
-        lost = [
-            (start, end)
-            for start, end in _overlaps(ranges, stored_from, source.size_bytes)
-            if not any(_overlaps(holes, start, end))
-        ]
+        lost = []
+        for start, end in _overlaps(ranges, stored_from, source.size_bytes):
+            if not any(_overlaps(holes, start, end)):
+                lost.append((start, end))
         is_other = self._is_other(source, size_bytes, lost, holes)
         if is_other and self.is_store_right:
             self._set_aside([source.name])
