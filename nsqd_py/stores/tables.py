@@ -229,11 +229,9 @@ class _Selection:
 
     def _current(self, root: str, parquet: Sequence[str], *, is_named: bool) -> list[str]:
         """Return the current files of the tables of a root, if all of them are chosen. Raises UnreadableTable."""
-        uris = [
-            uri
-            for table in sorted(self._roots[root])
-            for uri in _files_of(table, self._files, self._settings)
-        ]
+        uris: list[str] = []
+        for table in sorted(self._roots[root]):
+            uris += _files_of(table, self._files, self._settings)
         live = {_identity(uri): uri for uri in uris}
         there = [self._by_identity[identity] for identity in live if identity in self._by_identity]
         current = [path for path in there if path in self._is_chosen]
