@@ -95,7 +95,10 @@ class Once:
         The channel is a part of the key: the work of another handler of the message is another effect. Raises TransactionEnded
         if the call has ended the transaction of SQLite; psycopg refuses that itself.
         """
-        row = channel, message_id if self._key is None else self._key_of(value)
+        key = message_id
+        if self._key is not None:
+            key = self._key_of(value)
+        row = channel, key
         connection = self._own_connection()
         if _is_postgresql(connection):
             transaction = connection.transaction()

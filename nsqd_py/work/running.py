@@ -159,9 +159,11 @@ class Running:
         watch = RefusalWatch(str(handler))
         if handler.batch is not None:
             collector = Collector(handler.batch.most, handler.batch.within_s)
-            collector.start(
-                handler.concurrency, self._handle_in_loop(calls) if handler.is_async else calls.handle_all
-            )
+            if handler.is_async:
+                handle = self._handle_in_loop(calls)
+            else:
+                handle = calls.handle_all
+            collector.start(handler.concurrency, handle)
             consumer = Consumer(handler.topic, handler.channel, batch_handler=collector.put, **given)
             consumer.start()
             return _Consumed(handler, calls, consumer, watch, pace, collector)
