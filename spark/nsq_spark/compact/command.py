@@ -106,9 +106,10 @@ def _listed(options: CompactOptions, settings: Mapping[str, str]) -> _Found:
 def _done(table: Table, found: _Found) -> dict[Log, list[Span]]:
     """Return what the table has of each log, under whatever epoch. Raises OSError."""
     known = table.done(name for names in found.names.values() for name in names)
-    return {
-        log: [span for name in names for span in known.get(name, ())] for log, names in found.names.items()
-    }
+    done = {}
+    for log, names in found.names.items():
+        done[log] = [span for name in names for span in known.get(name, ())]
+    return done
 
 
 # ---- the work
