@@ -151,9 +151,12 @@ class Job:
         selection = self.selection
         destination = self.destination
         requested = selection.requested
+        topics = None
+        if requested.topics is not None:
+            topics = sorted(requested.topics)
         return {
             "paths": [identical(path) for path in self.paths],
-            "topics": sorted(requested.topics) if requested.topics is not None else None,
+            "topics": topics,
             "topic pattern": requested.topic_pattern,
             "start": selection.start_text or requested.start_ns,
             "end": selection.end_text or requested.end_ns,

@@ -190,9 +190,8 @@ class JobMessages:
         # As Spark's hash partitioning numbers them.
         number = "0" if limit else f"pmod(hash(topic), {self._slots})"
         counts = map(F.expr, ("count(*)", "min(timestamp_ns)", "count_if(timestamp_ns IS NULL)"))
-        parts = [
-            OrderedPart(*found) for found in rows.groupBy(F.expr(number).alias("part")).agg(*counts).collect()
-        ]
+        by_part = rows.groupBy(F.expr(number).alias("part"))
+        parts = [OrderedPart(*found) for found in by_part.agg(*counts).collect()]
         for part in parts:
             if part.without_time:
                 raise BadJob(

@@ -219,13 +219,19 @@ def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
 def _check_job(directory: Path, theirs: Document, job: Job) -> None:
     for name, value in orjson.loads(orjson.dumps(job.identity())).items():
         if theirs.get(name) != value:
-            was, is_now = (
-                "not given" if one in (None, "", []) else str(one) for one in (theirs.get(name), value)
-            )
+            was = _shown(theirs.get(name))
+            is_now = _shown(value)
             raise CheckpointError(
                 f"the checkpoint {directory} is of another job: its {name} is {was}, not {is_now}; use another directory, "
                 "or delete this one"
             )
+
+
+def _shown(value: object) -> str:
+    """Return a value of a job's identity as the error says it."""
+    if value in (None, "", []):
+        return "not given"
+    return str(value)
 
 
 def _check_files(files: Iterable[Document], storage: Storage) -> None:

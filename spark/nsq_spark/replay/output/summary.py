@@ -198,8 +198,12 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
     """Return the report; its keys are the words of the summary."""
     requested = job.selection.requested
     dry_run = outcome.dry_run
+    if dry_run is not None and outcome.is_complete:
+        status = "dry run"
+    else:
+        status = WORDS[outcome.exit_code]
     report: dict[str, Any] = {
-        "status": "dry run" if dry_run is not None and outcome.is_complete else WORDS[outcome.exit_code],
+        "status": status,
         "exit_status": outcome.exit_code,
         "began": time_text(began_ns),
         "seconds": round(outcome.seconds, 3),
