@@ -172,10 +172,10 @@ def _joined(problems: list[Problem]) -> str:
 
 def standbys_of(pairs: Sequence[Pair], lagging_after_s: float) -> list[Standby]:
     """Return each pair with its problems. Those in trouble come first."""
-    found = [
-        problem._replace(node=one_line(problem.node), text=one_line(problem.text))
-        for problem in of_standbys(pairs, lagging_after_s)
-    ]
+    found = []
+    for each in of_standbys(pairs, lagging_after_s):
+        text = one_line(each.text)
+        found.append(each._replace(node=one_line(each.node), text=text))
     standbys = []
     for raw in pairs:
         pair = _plain_texts(raw, "primary", "standby", "state")

@@ -71,9 +71,8 @@ class Model:
 
     def end_round(self) -> None:
         """Compute `rows`, sorted by name, and add their depths to the history."""
-        answering = [
-            node for node in self._cluster.nodes.values() if node.answered_s is not None and not node.failure
-        ]
+        nodes = self._cluster.nodes.values()
+        answering = [node for node in nodes if node.answered_s is not None and not node.failure]
         rows: list[Row] = []
         if self._per_node:
             for node in answering:
@@ -137,11 +136,10 @@ class Model:
         """Remove the histories of topics and channels that no nsqd has. An nsqd that currently fails still counts."""
         if len(self._histories) == len(self.rows):
             return
-        known = {
-            (name, one_line(node.address) if self._per_node else "")
-            for node in self._cluster.nodes.values()
-            for name, _ in self._parts(node)
-        }
+        known = set()
+        for node in self._cluster.nodes.values():
+            address = one_line(node.address) if self._per_node else ""
+            known |= {(name, address) for name, _ in self._parts(node)}
         self._histories = {key: history for key, history in self._histories.items() if key in known}
 
 
@@ -176,10 +174,13 @@ def node_parts(cluster: Cluster, topic: str) -> list[NodePart]:
 
 def _node_part(node: Node, part: TopicPart) -> NodePart:
     of_channels = ChannelCounts._make(part.channel_counts)
+    rate = None
+    if part.rates is not UNKNOWN:
+        rate = part.rates.messages / MILLI
     return NodePart(
         one_line(node.address),
         part.counts[0] + of_channels.depth,
-        None if part.rates is UNKNOWN else part.rates.messages / MILLI,
+        rate,
         _log_bytes([part]),
         of_channels.clients,
         one_line(node.failure),
