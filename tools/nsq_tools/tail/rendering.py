@@ -157,7 +157,8 @@ class Renderer:
             document = None
         found = [next(iter(values_at(document, path)), None) for path in self._picks]
         columns = [in_line(value) for value in found]
-        return b"\t".join(map(for_terminal_line, columns) if self._is_terminal else columns)
+        shown = map(for_terminal_line, columns) if self._is_terminal else columns
+        return b"\t".join(shown)
 
 
 def check_shown(options: ShownOptions) -> None:
