@@ -107,7 +107,10 @@ class _Current:
 
     def append(self, data: bytes) -> None:
         """Append data, and before it the file's header if it is not there: a failed sync takes that back, too."""
-        self.output.append(self.encoder.header + data if self.is_empty else data)
+        written = data
+        if self.is_empty:
+            written = self.encoder.header + data
+        self.output.append(written)
 
 
 class _Single:

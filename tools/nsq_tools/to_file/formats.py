@@ -197,7 +197,10 @@ def scan_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, byt
             for block in blocks:
                 count(scan.tally, block)
             blocks.clear()
-            scan.end = piece.end - (sum(map(len, rest)) if codec.is_plain else 0)
+            rest_bytes = 0
+            if codec.is_plain:
+                rest_bytes = sum(map(len, rest))
+            scan.end = piece.end - rest_bytes
     if not codec.is_plain and not is_incomplete_write(codec, data, scan.end):
         scan.add_damage(scan.end, len(data))
         scan.end = len(data)

@@ -116,6 +116,10 @@ def common_plan(options: ToFileOptions) -> Plan:
     work_dir = options.work_dir or output_dir
     is_plain = form.is_appendable and codec.is_plain
     is_shared = is_plain and work_dir == output_dir and not store and options.rotate_interval_ns <= 0
+    if codec.name == GZIP:
+        level = options.gzip_level
+    else:
+        level = options.zstd_level
     return Plan(
         topic="",
         channel=options.channel,
@@ -125,7 +129,7 @@ def common_plan(options: ToFileOptions) -> Plan:
         output_dir=Path(output_dir),
         form=form,
         codec=codec,
-        level=options.gzip_level if codec.name == GZIP else options.zstd_level,
+        level=level,
         rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
         is_shared=is_shared,
         has_revisions=not is_shared or options.rotate_size > 0,
