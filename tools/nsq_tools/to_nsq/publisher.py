@@ -132,9 +132,12 @@ class InputPublisher:
     @property
     def input_bytes(self) -> int:
         """The size of all files; 0 if one of them is a pipe, which has none."""
-        sizes = [
-            os.stat(sys.stdin.fileno() if name == STANDARD_INPUT else name).st_size for name in self._files
-        ]
+        sizes = []
+        for name in self._files:
+            file: str | int = name
+            if name == STANDARD_INPUT:
+                file = sys.stdin.fileno()
+            sizes.append(os.stat(file).st_size)
         if all(sizes):
             return sum(sizes)
         return 0

@@ -96,7 +96,10 @@ class RecordReader:
         if not self.unended_bytes:
             return RecordBatch((), ())
         last = self._take_first()
-        return self._batch([last.removesuffix(b"\n") if self._delimiter != b"\n" else last])
+        record = last
+        if self._delimiter != b"\n":
+            record = last.removesuffix(b"\n")
+        return self._batch([record])
 
     def _keep(self, piece: bytes) -> None:
         self.unended_bytes += len(piece)
