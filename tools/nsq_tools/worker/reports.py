@@ -79,10 +79,9 @@ class Report(NamedTuple):
         """Raises ValueError."""
         try:
             handlers, stopped, failure, hung, refused = json.loads(line)
-            counts = {
-                name: HandlerCounts._make([*values[:-1], tuple(values[-1])])
-                for name, values in handlers.items()
-            }
+            counts = {}
+            for name, values in handlers.items():
+                counts[name] = HandlerCounts._make([*values[:-1], tuple(values[-1])])
         except (TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{line[:100]!r} is not the report of a child") from error
         return cls(counts, tuple(stopped), failure, tuple(hung), tuple(refused))
