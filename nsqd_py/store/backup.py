@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -317,10 +318,16 @@ class _StoreWriter:
         paths = sorted(self._directory.iterdir())
         stored = {path.name: self._put_log(path) for path in paths if self._is_large_log(path)}
         yield files_frame(stored.values())
-        for topic in sorted(filter(None, {topic_of(path.name) for path in paths})):
-            own = [path.name for path in paths if topic_of(path.name) == topic]
-            logs = [name for name in own if parse_log_file_name(name) is not None]
-            ends = {name: stored[name].size_bytes if name in stored else 0 for name in logs}
+        by_topic: dict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            topic_name = topic_of(path.name)
+            if topic_name:
+                by_topic[topic_name].append(path.name)
+        for topic, own in sorted(by_topic.items()):
+            ends = {}
+            for name in own:
+                if parse_log_file_name(name) is not None:
+                    ends[name] = stored[name].size_bytes if name in stored else 0
             journals = [name for name in own if name.endswith(JOURNAL_SUFFIX)]
             yield piece_frame(TopicListing(topic, _EPOCHS, 0, ends, journals))
         yield piece_frame(TopicsListed())
@@ -355,12 +362,14 @@ class _StoreWriter:
 def _pieces_of(path: Path) -> Iterator[Piece]:
     """Yield a file in pieces."""
     data = read_bytes(path)
-    parts = [(start, data[start : start + PIECE_BYTES]) for start in range(0, len(data), PIECE_BYTES)]
+    starts = range(0, len(data), PIECE_BYTES)
     if parse_log_file_name(path.name) is not None:
-        yield from (Write(path.name, start, part) for start, part in parts)
+        for start in starts:
+            yield Write(path.name, start, data[start : start + PIECE_BYTES])
         return
     yield Begin(path.name)
-    yield from (Part(path.name, start, part) for start, part in parts)
+    for start in starts:
+        yield Part(path.name, start, data[start : start + PIECE_BYTES])
     yield Commit(path.name)
 
 

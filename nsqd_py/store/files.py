@@ -114,9 +114,11 @@ class Retention(NamedTuple):
     @classmethod
     def of(cls, options: NsqdOptions, topic: str) -> Retention:
         """Return that of a topic: not less than nsqd itself keeps."""
+        own_ns = options.retention_time_ns.of(topic)
+        own_bytes = options.retention_bytes.of(topic)
         return cls(
-            max(options.retention_time_ns.of(topic), options.store_retention_time_ns.of(topic)),
-            max(options.retention_bytes.of(topic), options.store_retention_bytes.of(topic)),
+            max(own_ns, options.store_retention_time_ns.of(topic)),
+            max(own_bytes, options.store_retention_bytes.of(topic)),
         )
 
     def keeps(self, file: StoredFile, newer_bytes: int, now_ns: int, steady_ns: int) -> bool:
@@ -243,7 +245,8 @@ class _Log:
     def merged_into(self, file: LogFile) -> list[StoredFile]:
         """Return the stored files whose messages are in this one of nsqd: the older versions, and those merged into it."""
         low = bisect_left(self.first_seqs, file.first_seq)
-        high = bisect_left(self.first_seqs, max(file.end_seq, file.first_seq + 1))
+        end_seq = max(file.end_seq, file.first_seq + 1)
+        high = bisect_left(self.first_seqs, end_seq)
         within = map(self.files.__getitem__, self.first_seqs[low:high])
         return [stored for stored in within if stored.salt != file.salt]
 

@@ -349,8 +349,11 @@ def _list_topic(state: _State, listing: TopicListing) -> None:
 def _drop_journals(state: _State, listing: TopicListing) -> None:
     """Drop the journals of a topic that are not in its list; a deleted topic has none."""
     journals = set(listing.journals)
-    for name in [name for name in state.small if _topic_of(name) == listing.topic]:
-        if not listing.epochs or (":" in name and name not in journals):
+    for name in list(state.small):
+        if _topic_of(name) != listing.topic:
+            continue
+        is_old_journal = ":" in name and name not in journals
+        if is_old_journal or not listing.epochs:
             del state.small[name]
 
 

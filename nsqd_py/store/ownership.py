@@ -359,9 +359,11 @@ def _is_older(head: Head, newest: RoundObject) -> bool:
 
 def _is_rolled_back(found: Head, own: Head) -> bool:
     """True if the head that was found is an earlier version of the own one, which never goes back by itself."""
-    has_earlier_base = found.writer == own.writer and found.base < own.base
-    is_earlier = found.epoch < own.epoch or (found.epoch == own.epoch and has_earlier_base)
-    return found.store == own.store and is_earlier
+    if found.store != own.store:
+        return False
+    if found.epoch != own.epoch:
+        return found.epoch < own.epoch
+    return found.writer == own.writer and found.base < own.base
 
 
 class _Takeover(StateReader):
@@ -381,7 +383,8 @@ class _Takeover(StateReader):
     def _note_damaged(self, number: int, data: bytes, error: BadObject) -> None:
         """Copy a damaged round aside."""
         with suppress(Exists):
-            self._objects.create(aside_name(round_name(number), self._head.writer), data)
+            aside = aside_name(round_name(number), self._head.writer)
+            self._objects.create(aside, data)
         self.report(round_name(number), f"{error}; set aside")
 
     def _note_foreign(self, number: int, data: bytes, error: BadObject) -> None:

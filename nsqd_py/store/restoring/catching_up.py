@@ -161,8 +161,9 @@ class _CatchUp:
         """True if the log here is not the store's: its epochs are others, and its files are, too."""
         if not self._logs.is_other(topic):
             return False
-        here = {name: salt_of(self._directory / name) for name in self._logs_of(topic)}
-        return not any(here.get(source.name) == source.salt for source in self._image.log_files(topic))
+        here = self._logs_of(topic)
+        shared = [source for source in self._image.log_files(topic) if source.name in here]
+        return not any(salt_of(self._directory / source.name) == source.salt for source in shared)
 
     # ---- logs of which only one can stay
 
