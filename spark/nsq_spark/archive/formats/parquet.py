@@ -201,7 +201,8 @@ def _groups(metadata: Any, split: Split) -> Iterator[_Group]:
     for number, (group, size_bytes) in enumerate(zip(groups, sizes, strict=True)):
         begin = split.file_bytes * before_bytes // all_bytes
         if split.start <= begin < split.end:
-            yield _Group(number, row, group.num_rows, begin, split.file_bytes * size_bytes // all_bytes)
+            share = split.file_bytes * size_bytes // all_bytes
+            yield _Group(number, row, group.num_rows, begin, share)
         row += group.num_rows
         before_bytes += size_bytes
 
@@ -212,7 +213,8 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if name == "timestamp" and pa.types.is_timestamp(column.type):
-        column = pc.cast(column, pa.timestamp("ns", tz=column.type.tz)).view(pa.int64())
+        in_ns = pa.timestamp("ns", tz=column.type.tz)
+        column = pc.cast(column, in_ns).view(pa.int64())
     if kind == pa.string():
         return _text(column)
     return pc.cast(column, kind)
