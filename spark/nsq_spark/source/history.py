@@ -101,7 +101,8 @@ class HistoryPartition(ArchivePartition):
             owners = self.of_files.get(chunk.file, self.owners)
             for nsqd, rows, ids in by_nsqd(chunk):
                 requested = np.zeros(len(ids), dtype=bool)
-                for log, owned in _by_owner(ids, owners.get(LogKey(chunk.topic, nsqd), [])):
+                of_name = owners.get(LogKey(chunk.topic, nsqd), [])
+                for log, owned in _by_owner(ids, of_name):
                     if bounds := self.bounds.get(log):
                         requested |= owned & are_within(ids, bounds.low, bounds.high)
                         if self.may_repeat:
@@ -357,5 +358,6 @@ def _by_owner(ids: Numbers, owners: list[Owner]) -> Iterator[tuple[LogKey, Any]]
 def _are_new(ids: Numbers, known: Numbers) -> Numbers:
     """Return a mask of the ids that neither the known ones nor those before them are equal to."""
     mask = np.zeros(len(known) + len(ids), dtype=bool)
-    mask[np.unique(np.append(known, ids), return_index=True)[1]] = True
+    _, firsts = np.unique(np.append(known, ids), return_index=True)
+    mask[firsts] = True
     return mask[len(known) :]

@@ -202,7 +202,8 @@ def write_options(given: Texts) -> WriteOptions:
 
 
 def client_options(values: Values) -> ClientOptions:
-    settings = {name.removeprefix(CLIENT): value for name, value in values.with_prefix(CLIENT)}
+    given = values.with_prefix(CLIENT)
+    settings = {name.removeprefix(CLIENT): value for name, value in given}
     with errors_of(", ".join(CLIENT + name for name in settings)):
         return ClientOptions.of(**_NO_HEARTBEATS | settings)
 
