@@ -85,8 +85,10 @@ class AuditEntry:
 
     def contains(self, words: list[str]) -> bool:
         """True if each word is in one of its texts. Words are in lower case."""
-        own = [getattr(self, name) for name in _TEXTS]
-        text = "\n".join([*own, self.state, *self.details.values()]).lower()
+        texts = [getattr(self, name) for name in _TEXTS]
+        texts.append(self.state)
+        texts += self.details.values()
+        text = "\n".join(texts).lower()
         return all(word in text for word in words)
 
 

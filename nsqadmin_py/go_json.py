@@ -80,7 +80,9 @@ def topic_stats(row: Any, node: str, producer: Producer, now_s: float) -> Statis
 
 def _channel_stats(row: Any, of_topic: Statistics, producer: Producer, now_s: float) -> Statistics:
     names = of_topic | {"channel_name": text_in(row, "channel_name")}
-    clients = [_client_stats(client, names["node"], producer, now_s) for client in rows_in(row, "clients")]
+    clients = []
+    for client in rows_in(row, "clients"):
+        clients.append(_client_stats(client, names["node"], producer, now_s))
     return _stats(row, names, _CHANNEL_COUNTS, "clients", clients)
 
 
@@ -146,7 +148,9 @@ def sum_of_channels(rows: Iterable[Statistics]) -> Statistics:
     """Return the sum of a channel over its nodes, of which there must be at least one."""
     parts = _by_hostname(rows)
     names = {name: parts[0][name] for name in ("topic_name", "channel_name")}
-    clients = [client for part in parts for client in part["clients"] or ()]
+    clients: list[Statistics] = []
+    for part in parts:
+        clients += part["clients"] or ()
     return _sum_of(parts, names, _CHANNEL_SUMS, "clients", _by_hostname(clients))
 
 
@@ -184,7 +188,10 @@ def by_node_and_nearness(client: Mapping[str, Any]) -> tuple[Any, ...]:
 def without_empty_counts(metrics: Statistics, *, is_channel: bool) -> Statistics:
     """Omit some counts that are 0, in nested objects too."""
     omitted = _OMITTED_CHANNEL_ZEROS if is_channel else _TOPOLOGY_COUNTS
-    shown = {key: value for key, value in metrics.items() if value or key not in omitted}
+    shown = {}
+    for key, value in metrics.items():
+        if value or key not in omitted:
+            shown[key] = value
     if shown.get("nodes"):
         shown["nodes"] = [without_empty_counts(node, is_channel=is_channel) for node in shown["nodes"]]
     if not is_channel and shown.get("channels"):

@@ -165,11 +165,15 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings) -> View:
     names = sorted(name for name, row in cluster.topics.items() if page.finds(name, *row.channels))
     if page.only_problems:
         names = [name for name in names if findings.attention.of_topic(name)]
+
     # The sort is stable: equal rows stay in the order of names.
-    names.sort(
-        key=lambda name: _topic_key(page.sort, name, cluster.topics[name], findings), reverse=page.downwards
-    )
-    rows = {name: _topic_json(name, cluster.topics[name], findings) for name in page.part(names)}
+    def key(name: str) -> Any:
+        return _topic_key(page.sort, name, cluster.topics[name], findings)
+
+    names.sort(key=key, reverse=page.downwards)
+    rows = {}
+    for name in page.part(names):
+        rows[name] = _topic_json(name, cluster.topics[name], findings)
     return page.view(len(names), rows)
 
 

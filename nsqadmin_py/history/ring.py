@@ -57,8 +57,9 @@ class Ring:
         spread = array(FLOAT, [nan]) * self.capacity
         start = self.first % self.capacity
         to_the_end = values[: self.capacity - start]
-        spread[start : start + len(to_the_end)] = to_the_end
-        spread[: len(values) - len(to_the_end)] = values[len(to_the_end) :]
+        count = len(to_the_end)
+        spread[start : start + count] = to_the_end
+        spread[: len(values) - count] = values[count:]
         return spread
 
     def read(self, begin: int, end: int) -> list[float]:
@@ -79,8 +80,9 @@ class Ring:
         if self._values is None:
             return array(FLOAT, [self._constant]) * (end - begin)
         start = begin % self.capacity
-        to_the_end = self._values[start : start + end - begin]
-        return to_the_end + self._values[: end - begin - len(to_the_end)]
+        count = end - begin
+        to_the_end = self._values[start : start + count]
+        return to_the_end + self._values[: count - len(to_the_end)]
 
     # ---- as bytes
 

@@ -149,7 +149,9 @@ class AccessRights:
     def check_action(self, request: Request, topic: str = "", permission: str = ADMINISTER) -> None:
         """Refuse a change of a topic, or without one of something that all users share."""
         self.check_may_act(request)
-        if not self.is_admin(request) and not (topic and self.scope(request).may(permission, topic)):
+        if self.is_admin(request):
+            return
+        if not topic or not self.scope(request).may(permission, topic):
             raise RequestRefused(403, "FORBIDDEN")
 
     def check_may_act(self, request: Request) -> None:
@@ -182,9 +184,12 @@ class AccessRights:
 
     def may_act(self, request: Request) -> bool:
         """True if the user may change something: everything, or some topics."""
+        if self._options.read_only:
+            return False
+        if self.is_admin(request):
+            return True
         grants = self.scope(request).grants or ()
-        may_somewhere = self.is_admin(request) or any(grant.permission != VIEW for grant in grants)
-        return not self._options.read_only and may_somewhere
+        return any(grant.permission != VIEW for grant in grants)
 
     def token(self, request: Request) -> str:
         """Return the token that the page must send with its actions."""

@@ -193,7 +193,10 @@ def text_of(document: dict[str, Any], name: str, message: str = "") -> str:
 
     Raises RequestRefused.
     """
-    value = next((value for key, value in document.items() if key.lower() == name and value is not None), "")
-    if not isinstance(value, str):
+    values = [value for key, value in document.items() if key.lower() == name]
+    given = [value for value in values if value is not None]
+    if not given:
+        return ""
+    if not isinstance(given[0], str):
         raise RequestRefused(400, message or f"json: {name} has to be a string")
-    return value
+    return given[0]

@@ -89,7 +89,10 @@ class MessageQueries(Handlers):
     def _peek(self, request: Request, topic: str, channel: str, count: int) -> list[Statistics]:
         addresses = ask_nodes(self.cluster, topic, channel, request.args.get("node", ""))
         names = {"topic": topic, "channel": channel, "n": str(count)}
-        names |= {name: request.args[name] for name in ("state", "seq") if request.args.get(name)}
+        for name in ("state", "seq"):
+            text = request.args.get(name)
+            if text:
+                names[name] = text
         return ask_each(self.cluster, self.upstream, addresses, "/channel/peek", names)
 
     # ---- of a topic's log
@@ -238,8 +241,13 @@ def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
     found = value_in(answer, "live")
     if not isinstance(found, list):
         return None
-    runs = [run for run in found if isinstance(run, list) and list(map(type, run)) == [int, int]]
-    return [(low, high) for low, high in runs if 0 <= low < high]
+    ranges = []
+    for run in found:
+        if isinstance(run, list) and list(map(type, run)) == [int, int]:
+            low, high = run
+            if 0 <= low < high:
+                ranges.append((low, high))
+    return ranges
 
 
 def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:

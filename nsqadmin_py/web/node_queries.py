@@ -119,7 +119,8 @@ class NodeQueries(Handlers):
         if not info.lookupds:
             return {"topics": {}, "message": ""}
         sees = self.access.scope(request).sees
-        idle = [name for name in info.topics() if name not in self.cluster.topics and sees(name)]
+        unknown = [name for name in info.topics() if name not in self.cluster.topics]
+        idle = list(filter(sees, unknown))
         return {"topics": info.inactive_topics(idle), "message": info.warning}
 
     def node_clients(self, request: Request, node: str) -> Statistics:
