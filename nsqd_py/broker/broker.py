@@ -707,7 +707,9 @@ class Broker:
     def client_left(self, topic: Topic, channel: Channel, client: Any) -> None:
         """Remove a consumer from its channel; delete an ephemeral channel after its last one."""
         channel.remove_client(client)
-        if channel.is_ephemeral and not channel.clients and topic.channels.get(channel.name) is channel:
+        if not channel.is_ephemeral or channel.clients:
+            return
+        if topic.channels.get(channel.name) is channel:
             self.delete_channel(topic, channel.name)
 
     def empty_channel(self, topic: Topic, channel: Channel) -> None:

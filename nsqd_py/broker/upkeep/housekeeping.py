@@ -151,7 +151,10 @@ class Housekeeper:
         self.clean_up(topic, makes_room=True)
 
     def _close_unneeded(self, topic: Topic, log: TopicLog) -> None:
-        if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
+        if not log.files:
+            return
+        first_seq = log.files[-1].first_seq
+        if not topic.is_needed(first_seq, log.next_seq):
             with contextlib.suppress(OSError):  # a full disk has no room for a new file
                 self._disk_speed.timed(log.roll)
 

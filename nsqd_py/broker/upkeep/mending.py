@@ -192,7 +192,8 @@ class LogFiles:
         now_s = time.monotonic()
         next_s, delay_s = self._next_tries.get(file, (0.0, _FIRST_DELAY_S))
         if (file.is_open or self.repairs.is_possible()) and now_s >= next_s:
-            self._next_tries[file] = now_s + delay_s, min(2 * delay_s, _LONGEST_DELAY_S)
+            next_delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+            self._next_tries[file] = now_s + delay_s, next_delay_s
             self._gone.setdefault((topic, file))
             self._start()
 
