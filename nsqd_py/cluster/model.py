@@ -399,7 +399,9 @@ class Cluster:
         """Note what our nsqd says of messages that no consumer finishes."""
         ready = number_in(row, "ready_count") if "ready_count" in row else None
         attempts = number_in(row, "most_attempts")
-        marks = attempts, read_time_ns(row, "stalled_timestamp"), text_in(row, "dead_letter_error"), ready
+        stalled_ns = read_time_ns(row, "stalled_timestamp")
+        refused = text_in(row, "dead_letter_error")
+        marks = attempts, stalled_ns, refused, ready
         if marks != (part.attempts, part.stalled_ns, part.refused, part.ready):
             part.attempts, part.stalled_ns, part.refused, part.ready = marks
             self._touch(node, of_all)

@@ -379,7 +379,8 @@ class ClusterPoller:
                 self._standbys[address] = self._info_of(address, address)
         elif not self._lookups:
             is_unknown = address not in self._infos or node.failure
-            if (self.asks_info and is_unknown) or (node.role is not None and not has_address):
+            needs_address = node.role is not None and not has_address
+            if needs_address or (self.asks_info and is_unknown):
                 self._infos[address] = self._info_of(self._nsqds[address], address)
                 self.cluster.add_node(address, self._infos[address])
 

@@ -67,7 +67,8 @@ def merged_producers(by_lookupd: Mapping[str, Iterable[Statistics]]) -> list[Sta
     merged: dict[tuple[str, str], Statistics] = {}
     for lookupd, nodes in by_lookupd.items():
         for node in nodes:
-            known = merged.setdefault((tcp_address(node), http_address(node)), dict(node))
+            addresses = tcp_address(node), http_address(node)
+            known = merged.setdefault(addresses, dict(node))
             known["remote_addresses"] = known["remote_addresses"] or []
             known["remote_addresses"].append(f"{lookupd}/{node['remote_address'] or 'N/A'}")
     nodes = list(merged.values())

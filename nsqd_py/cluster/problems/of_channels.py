@@ -205,13 +205,18 @@ class OfChannel:
 
     def _stuck(self) -> Problem | None:
         parts = self.channel.parts
-        times_s = {address: self._stuck_s(part) for address, part in parts.items()}
-        stuck = {address: part for address, part in parts.items() if times_s[address] >= STUCK_AFTER_S}
+        longest_s = 0.0
+        stuck = {}
+        for address, part in parts.items():
+            stuck_s = self._stuck_s(part)
+            longest_s = max(longest_s, stuck_s)
+            if stuck_s >= STUCK_AFTER_S:
+                stuck[address] = part
         if not stuck:
             return None
         depth = sum(part.counts[_DEPTH] for part in stuck.values())
         where = "" if len(stuck) == len(parts) else f" on {named(list(stuck))}"
-        time = span(max(times_s.values()))
+        time = span(longest_s)
         hold = _hold(list(stuck.values()), self.trend)
         text = f"{waiting(depth)}{where}, and nothing was finished for {time}: {hold}"
         return Problem("stuck", text, weight=depth, cause=where)

@@ -42,7 +42,10 @@ def _unserved(pairs: Sequence[Pair], leases: Leases) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for node, lease in leases.items():
         groups.setdefault(lease.name, []).append(node)
-    served = {leases[pair.primary].name for pair in pairs if pair.primary_answers and pair.primary in leases}
+    served = set()
+    for pair in pairs:
+        if pair.primary_answers and pair.primary in leases:
+            served.add(leases[pair.primary].name)
     found: dict[str, list[str]] = {}
     for name, nodes in groups.items():
         if name not in served and not _is_held_elsewhere([leases[node] for node in nodes]):

@@ -125,10 +125,13 @@ class Trend:
     def grows_on(self, row: ChannelRow) -> list[str]:
         """Return the nsqds on which the backlog has grown since the span before, those with most of it first."""
         before = self._last_depths or self._depths
-        depths = _depths_of(row)
-        grown = {node: depth - before.get(node, 0) for node, depth in depths.items()}
-        least = _LEAST_NODE_PART * sum(number for number in grown.values() if number > 0)
-        nodes = [node for node, number in grown.items() if number > 0 and number >= least]
+        grown = {}
+        for node, depth in _depths_of(row).items():
+            growth = depth - before.get(node, 0)
+            if growth > 0:
+                grown[node] = growth
+        least = _LEAST_NODE_PART * sum(grown.values())
+        nodes = [node for node, growth in grown.items() if growth >= least]
         return sorted(nodes, key=lambda node: (-grown[node], node))
 
     @property
