@@ -184,7 +184,9 @@ class Feed:
         """Note for the next round where files were dropped or replaced, which no publish need have caused."""
         for name, copied in self._topics.items():
             topic = self._broker.topics.get(name)
-            if topic is not None and topic.log is copied.log and copied.listed is not copied.log.files:
+            if topic is None or topic.log is not copied.log:
+                continue
+            if copied.listed is not copied.log.files:
                 self._changed.setdefault(topic, set())
 
     def is_outdated(self) -> bool:
