@@ -312,12 +312,17 @@ class LookupPeer:
 
     def _register_all(self, connection: LookupConnection) -> None:
         # Changes are collected from the same moment on, so that none is missed.
-        topics = self._context.topics
-        channels = [(name, channel) for name, topic in topics.items() for channel in topic.channels]
-        keys = [*((name, "") for name in topics), *channels]
+        topics = []
+        channels = []
+        without_channels = []
+        for name, topic in self._context.topics.items():
+            topics.append((name, ""))
+            channels += [(name, channel) for channel in topic.channels]
+            if not topic.channels:
+                without_channels.append((name, ""))
+        keys = topics + channels
         self._changes.begin(keys)
         # Registering a channel registers its topic too.
-        without_channels = [(name, "") for name, topic in topics.items() if not topic.channels]
         commands = [_command("REGISTER", key) for key in without_channels + channels]
         self._log.of_clients.info("LOOKUPD(%s): registering %d topics and channels", self.name, len(keys))
         self._send(connection, commands)
