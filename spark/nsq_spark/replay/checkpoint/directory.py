@@ -162,7 +162,10 @@ def _opened(directory: Path, job: Job, files: Sequence[FileInfo], lock: FileIO) 
 
 def _stopped_run(directory: Path) -> int:
     """Return the number of the last run, or 0. Its driver has ended, and tasks that it has left behind are asked to."""
-    runs = [int(path.name.split("-")[1]) for path in (*_ledgers(directory), *directory.glob("stop-*"))]
+    runs = []
+    for path in (*_ledgers(directory), *directory.glob("stop-*")):
+        _, number = path.name.split("-")[:2]
+        runs.append(int(number))
     if runs:
         touch(stop_path(directory, max(runs)))
     return max(runs, default=0)
