@@ -43,9 +43,7 @@ class TokenRule:
             not self._addresses.isdisjoint((host, join_address(host, url.port))) or host in self._blocks
         )
         is_proven = url.is_secure and self._has_own_authority
-        if is_named or is_proven:
-            return self._headers
-        return {}
+        return self._headers if is_named or is_proven else {}
 
 
 def make_upstream(options: NsqadminOptions) -> Upstream:

@@ -342,7 +342,5 @@ def _open_store(url: LeaseUrl, options: NsqdOptions) -> LeaseStore:
     from nsqd_py.net.http.client import HttpClient
     from nsqd_py.net.tls_options import peer_context
 
-    tls = None
-    if url.is_secure:
-        tls = peer_context(options, "lease", ssl.SSLContext)
+    tls = peer_context(options, "lease", ssl.SSLContext) if url.is_secure else None
     return EtcdStore(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=tls))

@@ -210,8 +210,7 @@ class TopicLoader:
         accepted = []
         if needed and not self._may_be_given_back:
             accepted = self._unsure(needed)
-        for low, high in accepted:
-            saved.finished.add_missing(low, high)
+        saved.finished.add_all_missing(accepted)
         if accepted:
             saved.forget_finished()
         lost = saved.finished.gaps_in(needed)

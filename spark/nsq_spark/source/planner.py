@@ -449,9 +449,7 @@ class Planner:
             self._archive.forget()
         if self._reported.get(log) != (low, lost):
             kept = self.logs.kept(log)
-            waiting = 0
-            if kept:
-                waiting = self.topics.waiting(log, kept.earliest_seq)
+            waiting = self.topics.waiting(log, kept.earliest_seq) if kept else 0
             report_loss(self.options, log, low, lost, waiting=waiting)
             self._reported[log] = low, lost
         return False
@@ -473,10 +471,7 @@ class Planner:
             if not low.is_before(high):
                 continue
             log = self.logs.with_epoch(log.topic, high.epoch) or log  # its nsqd may have another name now
-            if self._is_waited_for(log, low, high):
-                archived = None
-            else:
-                archived = self._archived_up_to(log, low, there)
+            archived = None if self._is_waited_for(log, low, high) else self._archived_up_to(log, low, there)
             if archived is not None and low.is_before(archived):
                 archived = min(high, archived, key=_by_id)
                 self._check(log, low, archived)

@@ -151,8 +151,7 @@ def read_jsonl(file: File, split: Split, requested: Requested, damage: Damage) -
     """Raises OSError and DamagedArchive."""
     needed = needed_columns(requested)
     # Bodies are always parsed, since an object without one is no message.
-    kinds = {name: kind for name, kind in STORED_TYPES.items() if name in needed}
-    schema = pa.schema(kinds | _BODIES)
+    schema = pa.schema({name: kind for name, kind in STORED_TYPES.items() if name in needed} | _BODIES)
     for block in LineReader(file, split, damage).blocks():
         if block.offset == 0 and len(block.starts) and block.data.startswith(BYTE_ORDER_MARK):
             block.starts[0] = len(BYTE_ORDER_MARK)
