@@ -14,11 +14,7 @@ from nsqd_py.queue.position import Position
 
 
 def restore_position(
-    saved: SavedPosition,
-    released: int,
-    deferred: Sequence[PackedWaits],
-    now_ns: int,
-    lost: Iterable[Range] = (),
+    saved: SavedPosition, released: int, deferred: Sequence[PackedWaits], now_ns: int, lost: Iterable[Range]
 ) -> Position:
     """Return a position as its journal left it; unfinished messages keep their attempts and due times.
 
