@@ -251,7 +251,11 @@ class NsqChannel(virtual.Channel):
         """Return a function that says whether the exchange has this queue for a routing key."""
         kind = self.typeof(exchange)
         table = [row for row in self.get_table(exchange) if row[2] == queue]
-        return lambda routing_key: bool(kind.lookup(table, exchange, routing_key, None))
+
+        def has_queue(routing_key: str) -> bool:
+            return bool(kind.lookup(table, exchange, routing_key, None))
+
+        return has_queue
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Receive no more messages. Those that the consumer has may still be acknowledged."""
@@ -387,7 +391,8 @@ class NsqChannel(virtual.Channel):
     def _give_back(self) -> None:
         if self.connection is None or not self.connection.is_own_process:
             return
-        self.connection.deliveries.give_back_all([*self._turns, *self._cancelled, *self._getters.values()])
+        sources = [*self._turns, *self._cancelled, *self._getters.values()]
+        self.connection.deliveries.give_back_all(sources)
 
     def _share_prefetch(self) -> None:
         """Let each source request what the prefetch count leaves: a queue must not wait for one that is empty."""
