@@ -189,8 +189,11 @@ class _Queue:
 
 
 def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
-    positions = {name: saved for name, saved in topic.positions.items() if may_last(name)}
-    for channel, saved in ((None, SavedPosition()), *sorted(positions.items())):
+    positions: list[tuple[str | None, SavedPosition]] = [(None, SavedPosition())]
+    for name, saved in sorted(topic.positions.items()):
+        if may_last(name):
+            positions.append((name, saved))
+    for channel, saved in positions:
         queue = _Queue(topic, channel, saved)
         queue.later = topic.log.later(queue.ranges(topic.log), saved.waiting, now_ns)
         yield queue

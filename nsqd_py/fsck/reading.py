@@ -75,9 +75,13 @@ class LogNumbers:
 
     @property
     def _absent(self) -> list[Range]:
-        lows = [0, *(high for _, high in self.readable)]
-        highs = [*(low for low, _ in self.readable), self.end]
-        return [(low, high) for low, high in zip(lows, highs, strict=True) if low < high]
+        absent = []
+        reached = 0
+        for low, high in [*self.readable, (self.end, self.end)]:
+            if reached < low:
+                absent.append((reached, low))
+            reached = high
+        return absent
 
     def missing(self, saved: Iterable[SavedPosition], held: SavedPosition | None) -> list[Range]:
         """Return the unreadable numbers that some channel, or the topic, has not finished."""
@@ -104,7 +108,8 @@ class LogNumbers:
         released = count_of(self.readable) - count_of(self.held)
         deferred = len(self.later(unfinished, saved.waiting, now_ns))
         missing = count_of(needed_of(self.holes, saved.finished, self.released))
-        stored = count_of(needed_of(common(self._absent, self.stored), saved.finished, self.released))
+        only_stored = common(self._absent, self.stored)
+        stored = count_of(needed_of(only_stored, saved.finished, self.released))
         return ChannelReport(name, is_paused, count - deferred, deferred, released - count, missing, stored)
 
     def later(self, unfinished: list[Range], waiting: PackedWaits, now_ns: int) -> set[int]:
