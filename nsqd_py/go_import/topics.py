@@ -275,6 +275,9 @@ class LogWriter:
 def _note_tried(tried: list[Wait], seq: int, attempts: int) -> None:
     """Add a message to the runs; neighbours with equal attempts are one run."""
     low = seq
-    if tried and tried[-1][1] == seq and tried[-1][3] == attempts:
-        low = tried.pop()[0]
+    if tried:
+        first, end, _, attempts_before = tried[-1]
+        if end == seq and attempts_before == attempts:
+            low = first
+            tried.pop()
     tried.append((low, seq + 1, 0, attempts))
