@@ -321,7 +321,10 @@ class LeaseWatch:
     def _wait(self) -> None:
         self._timer.close()
         self._timer = self._timer.loop.timer(self._keeper.remaining_s, ref=False)
-        self._timer.start(self._wait if self._is_held() else self.check)
+        call = self.check
+        if self._is_held():
+            call = self._wait
+        self._timer.start(call)
 
     def _is_held(self) -> bool:
         """True while the keeper holds the lease with which this began, not a later one."""
