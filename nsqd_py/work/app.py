@@ -304,7 +304,9 @@ class App:
         has_schedules  this process runs the schedules of the app too: one process of each machine should
         """
         internal = self.internal_handlers(has_schedules=has_schedules)
-        scheduler = self._make_scheduler() if has_schedules and self.schedules else None
+        scheduler = None
+        if has_schedules and self.schedules:
+            scheduler = self._make_scheduler()
         return Running([*self.handlers, *internal], self._make_calls, self._settings, self.log, scheduler)
 
     def _make_scheduler(self) -> Scheduler:

@@ -300,7 +300,8 @@ class Scheduler:
 
     def _publish(self, topic: str, bodies: Sequence[bytes]) -> None:
         for start in range(0, len(bodies), _PER_PUBLISH):
-            future = self._producer.multi_publish_soon(topic, bodies[start : start + _PER_PUBLISH], _ignore)
+            together = bodies[start : start + _PER_PUBLISH]
+            future = self._producer.multi_publish_soon(topic, together, _ignore)
             self._wait_for(future)
 
     def _wait_for(self, publish: PublishFuture) -> None:
