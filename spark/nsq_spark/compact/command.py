@@ -133,8 +133,10 @@ class Compaction:
     @classmethod
     def of(cls, options: CompactOptions) -> Compaction:
         """Open the stores and the table, and plan what to do."""
-        conf = parse_conf(options.conf).items()
-        settings = {name.removeprefix(_HADOOP): value for name, value in conf if name.startswith(_HADOOP)}
+        settings = {}
+        for name, value in parse_conf(options.conf).items():
+            if name.startswith(_HADOOP):
+                settings[name.removeprefix(_HADOOP)] = value
         found = _listed(options, settings)
         table = open_table(options.table, options.output_dir, settings)
         done = _done(table, found)
@@ -177,7 +179,8 @@ class Compaction:
             rows = partition_numbers(spark, groups).mapInArrow(compactor, RESULT).collect()
         except (PySparkException, Py4JError) as error:
             raise ArchiveError(f"Spark gave the job up: {first_line(error)}") from error
-        return sorted((pickle.loads(row.result) for row in rows), key=lambda result: result.number)
+        results: list[Result] = [pickle.loads(row.result) for row in rows]
+        return sorted(results, key=lambda result: result.number)
 
 
 def _in_order(results: Iterable[Result]) -> Iterator[Written]:
