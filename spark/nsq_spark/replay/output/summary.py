@@ -66,8 +66,11 @@ def some_text(names: Sequence[str], most: int) -> str:
 def rows_text(rows: Iterable[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
     """Return lines with aligned columns; those with the numbers in `right` are aligned to the right."""
     cells = list(rows)
-    widths = (max(map(len, column)) for column in zip(*cells, strict=True))
-    columns = (f"{{:{'>' if number in right else '<'}{width}}}" for number, width in enumerate(widths))
+    columns = []
+    for number, column in enumerate(zip(*cells, strict=True)):
+        side = ">" if number in right else "<"
+        width = max(map(len, column))
+        columns.append(f"{{:{side}{width}}}")
     line = indent + "  ".join(columns)
     return "\n".join(line.format(*row).rstrip() for row in cells)
 
