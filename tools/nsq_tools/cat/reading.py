@@ -206,7 +206,9 @@ def _on_disk(pieces: Iterable[bytes]) -> Data:
 def _texts(form: Format, head: bytes, pieces: Iterator[bytes], on_damage: OnDamage) -> Batches:
     if form is Format.LINES:
         return _bodies(_lines(chain([head], pieces), on_damage))
-    return _objects(_lines(chain([head.removeprefix(BYTE_ORDER_MARK)], pieces), on_damage), on_damage)
+    begin = head.removeprefix(BYTE_ORDER_MARK)
+    lines = _lines(chain([begin], pieces), on_damage)
+    return _objects(lines, on_damage)
 
 
 def _lines(pieces: Iterable[bytes], on_damage: OnDamage) -> Iterator[list[bytes]]:
@@ -271,8 +273,10 @@ def _body(message: Any) -> str | bytes:
 def _row(message: Any, body: str | bytes) -> tuple[Any, ...]:
     """Return an object in the order of the columns of `Messages`; what is missing or null is empty. Raises TypeError."""
     names = (_text(message, name).decode() for name in ("topic", "channel", "nsqd"))
-    time_ns = _number(message, "timestamp_ns" if "timestamp_ns" in message else "timestamp")
-    return (*names, time_ns, _number(message, "attempts"), _text(message, "id"), _encoded("body", body))
+    time_name = "timestamp_ns" if "timestamp_ns" in message else "timestamp"
+    time_ns = _number(message, time_name)
+    attempts = _number(message, "attempts")
+    return (*names, time_ns, attempts, _text(message, "id"), _encoded("body", body))
 
 
 def _text(message: Any, name: str) -> bytes:
