@@ -190,5 +190,6 @@ def _node_part(node: Node, part: TopicPart) -> NodePart:
 def total_depths(rows: Iterable[Row]) -> list[float]:
     """Return the sums of the depths of these rows in the latest rounds, the oldest first."""
     latest_first = (reversed(row.depths) for row in rows)
-    sums = [sum(depths) for depths in zip_longest(*latest_first, fillvalue=0.0)]
+    by_round = zip_longest(*latest_first, fillvalue=0.0)
+    sums = [sum(depths) for depths in by_round]
     return sums[::-1]
