@@ -187,7 +187,10 @@ def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[
     for problem in problems:
         kind = problem.about
         prefix = f"{problem.channel}: " if is_topic and problem.channel else ""
-        word = f"channel {kind.word}" if prefix and problem.kind == "paused" else kind.word
+        if prefix and problem.kind == "paused":
+            word = f"channel {kind.word}"
+        else:
+            word = kind.word
         badge = badges.setdefault(
             word, {"kind": problem.kind, "severity": kind.severity, "word": word, "texts": []}
         )

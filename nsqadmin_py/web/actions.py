@@ -245,7 +245,9 @@ class Actions(Handlers):
         except UpstreamError as error:
             if error.status == _CONFLICT:
                 raise RequestRefused(409, error.message) from error
-            hint = f"; {WHO_PROMOTES}" if error.status in (_UNAUTHORIZED, _FORBIDDEN) else ""
+            hint = ""
+            if error.status in (_UNAUTHORIZED, _FORBIDDEN):
+                hint = f"; {WHO_PROMOTES}"
             raise upstream_failed(f"{reason_of(error)}{hint}") from error
         return {"node": order.node, "answer": answer}
 
