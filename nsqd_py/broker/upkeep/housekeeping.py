@@ -337,7 +337,9 @@ class Housekeeper:
                 moved = moved_bytes(alive, found, is_sparse=file.header.is_sparse)
                 if found and is_worth_moving(file.end_offset, alive, moved):
                     is_near = before is not None and _has_all(topic, before.end_seq, file.first_seq)
-                    neighbour = before if is_near and _fits(log, before, moved) else None
+                    neighbour = None
+                    if is_near and _fits(log, before, moved):
+                        neighbour = before
                     return file, found, neighbour
             before = file
         return None

@@ -270,7 +270,9 @@ class LogFiles:
         log.chunks.forget()
         if others and left != ranges:
             self._bring_back(topic, file, others)
-        text = f"all are repaired from {' and '.join(names)}" if others else "it is repaired"
+        text = "it is repaired"
+        if others:
+            text = f"all are repaired from {' and '.join(names)}"
         if left:
             text = f"{count_of(left)} of them are not repaired: {reason or 'no other copy has them'}"
         text = f"{damage_text(ranges)}; {text}"

@@ -267,7 +267,9 @@ class Scrub:
             self.source.damaged(key, found)
 
     def _turn_bytes(self) -> int:
-        most_bytes = _SLOW_DISK_AT_ONCE_BYTES if self._services.disk_speed.is_slow else _MOST_AT_ONCE_BYTES
+        most_bytes = _MOST_AT_ONCE_BYTES
+        if self._services.disk_speed.is_slow:
+            most_bytes = _SLOW_DISK_AT_ONCE_BYTES
         return min(max(int(self._rate * _TURN_S), _LEAST_AT_ONCE_BYTES), most_bytes)
 
     def _pause_s(self, checked_bytes: int, turn: _Turn) -> float:
