@@ -281,7 +281,10 @@ class Subscription:
         self._next_turns_s = self.now_s() + self._redistribute_s
         multiplier_s = options.backoff_multiplier_s
         is_random = options.backoff_strategy == FULL_JITTER
-        duration = full_jitter(multiplier_s, chance) if is_random else exponential(multiplier_s)
+        if is_random:
+            duration = full_jitter(multiplier_s, chance)
+        else:
+            duration = exponential(multiplier_s)
         self._backoff = ConsumerBackoff(duration, options.max_backoff_duration_s)
 
     def __str__(self) -> str:
