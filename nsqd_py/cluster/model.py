@@ -323,7 +323,10 @@ class Cluster:
         elif part.rates is not QUIET:
             self._rest(node, of_all, part, is_known=scale > 0)
         self._mark(node, of_all, part, row)
-        part.log_bytes = number_in(row, "log_bytes") if "log_bytes" in row else NOT_REPORTED
+        if "log_bytes" in row:
+            part.log_bytes = number_in(row, "log_bytes")
+        else:
+            part.log_bytes = NOT_REPORTED
         return part
 
     def _observe_channels(

@@ -209,7 +209,10 @@ class ClusterPoller:
         for question in in_slices(asked):
             question.is_late = question.is_busy and not question.is_heard
             question.late_rounds = question.late_rounds + 1 if question.is_late else 0
-            question.prompt_rounds = 0 if question.is_late else question.prompt_rounds + 1
+            if question.is_late:
+                question.prompt_rounds = 0
+            else:
+                question.prompt_rounds += 1
 
     def add_standbys(self, addresses: Iterable[str]) -> None:
         """Ask these standbys too. A primary that is gone cannot say where they are."""

@@ -156,7 +156,9 @@ class OfChannel:
             if left_s and self.now_s - left_s < CONSUMERS_RETURN_S:
                 return
             trend = self.trend
-            more = f"; {rate(trend.came)} more come" if trend is not None and trend.came > _LEAST_RATE else ""
+            more = ""
+            if trend is not None and trend.came > _LEAST_RATE:
+                more = f"; {rate(trend.came)} more come"
             text = f"{waiting(counts.depth)}, and no consumer is connected{more}"
             yield Problem("no_consumer", text, weight=counts.depth)
         elif channel.unconsumed_parts:
@@ -190,7 +192,9 @@ class OfChannel:
         nodes = trend.grows_on(self.channel)
         where = f" on {named(nodes)}" if nodes else ""
         work_s = trend.work_s
-        work = f"; its consumers need {span(work_s)} for what waits now" if work_s is not None else ""
+        work = ""
+        if work_s is not None:
+            work = f"; its consumers need {span(work_s)} for what waits now"
         flow = f"{rate(trend.came)} come, {rate(trend.finished)} are finished"
         return f"{waiting(trend.depth)}, and {rate(trend.growth)} are added{where} ({flow}){work}"
 

@@ -59,7 +59,9 @@ def _is_held_elsewhere(seen: list[GroupLease]) -> bool:
 
 def _no_primary(name: str, nodes: list[str], leases: Leases) -> Problem:
     first, *rest = nodes
-    others = f", as {'does' if len(nodes) == 2 else 'do'} {', '.join(rest)}" if rest else ""
+    others = ""
+    if rest:
+        others = f", as {'does' if len(nodes) == 2 else 'do'} {', '.join(rest)}"
     missed = [leases[node].waits_for for node in nodes if leases[node].waits_for]
     wait = f"; those that answer wait for {missed[0]}" if missed else ""
     text = f"waits for the lease {name}{others}: no nsqd serves{wait}"
