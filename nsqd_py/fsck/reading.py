@@ -261,7 +261,10 @@ class _Reader:
     ) -> list[recovery.RecoveredFile]:
         log = recovery.read_log(found.logs, stop, is_check=True)
         for path, _, _, found_seq in log.unreadable:
-            problem = DamageKind.UNREADABLE if found_seq is None else DamageKind.WRONG_NAME
+            if found_seq is None:
+                problem = DamageKind.UNREADABLE
+            else:
+                problem = DamageKind.WRONG_NAME
             detail = "" if found_seq is None else f"it begins with number {found_seq}"
             self._note(path, problem, 0, path.stat().st_size, detail)
         for recovered in log.files:
