@@ -94,7 +94,10 @@ class GoQueue:
 
     def _report_missing(self, first: int, after: int, on_damage: OnDamage) -> None:
         if after > first:
-            reason = "it is missing" if after == first + 1 else f"it and {after - first - 1} more are missing"
+            if after == first + 1:
+                reason = "it is missing"
+            else:
+                reason = f"it and {after - first - 1} more are missing"
             on_damage(GoDamage(go_files.go_file_name(self.topic, self.channel, first), 0, 0, reason))
 
 
