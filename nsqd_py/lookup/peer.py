@@ -183,7 +183,10 @@ class LookupPeer:
 
     def __init__(self, endpoint: Endpoint, address: LookupAddress, context: PeerContext) -> None:
         self.endpoint = endpoint
-        self.name = address.text if address.endpoint is not None else f"{address.text} at {endpoint}"
+        if address.endpoint is not None:
+            self.name = address.text
+        else:
+            self.name = f"{address.text} at {endpoint}"
         self.query: ChannelQuery | None = None
         self.asked: set[str] = set()
         self.was_tried = False
