@@ -107,5 +107,7 @@ def split_url(text: str) -> Url:
     else:
         port = parts.port
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{parts.query}" if parts.query else "")
-    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    login = ""
+    if parts.username:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return Url(parts.scheme == "https", parts.hostname, port, path, login)
