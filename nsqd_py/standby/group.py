@@ -273,9 +273,9 @@ class Handshakes:
 
     def _refuse(self, client: Any, visit: _Visit, error: NotMember | BadSecretFile) -> None:
         self._report(client, error)
-        reason = (
-            str(error) if isinstance(error, NotMember) else "this nsqd cannot use its --standby-secret-file"
-        )
+        reason = "this nsqd cannot use its --standby-secret-file"
+        if isinstance(error, NotMember):
+            reason = str(error)
         visit.refusal = f"cannot STANDBY: {reason}"
         client.pause()
         visit.alarm.set(self._broker.clock() + _REFUSAL_DELAY_NS)
