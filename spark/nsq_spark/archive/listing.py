@@ -154,7 +154,9 @@ def list_files(
         return []  # a table without rows
     left_out = "".join(f" (nsq-to-file still writes {name_of(path)})" for path in found.in_progress[:1])
     if not found.files and not found.topics:
-        others = f"; other files are there, such as {name_of(found.skipped[0])}" if found.skipped else ""
+        others = ""
+        if found.skipped:
+            others = f"; other files are there, such as {name_of(found.skipped[0])}"
         raise ArchiveError(f"there are no files with messages in {where}{left_out}{others}")
     if requested and requested.topics and found.topics is not None:
         missing = requested.topics - found.topics
@@ -329,7 +331,9 @@ class _Recogniser:
         self._zone = zone_of(hints.time_zone) if hints.time_zone else None
         self._now_ns = time.time_ns()
         self._format = _format(hints.format)
-        self._topic_from_name = topic_expression(hints.topic_from_name) if hints.topic_from_name else None
+        self._topic_from_name: re.Pattern[str] | None = None
+        if hints.topic_from_name:
+            self._topic_from_name = topic_expression(hints.topic_from_name)
         self.topics: set[str] = set()
         self.knows_topics = True
 

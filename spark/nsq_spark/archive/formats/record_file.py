@@ -170,7 +170,10 @@ class StoredRecords:
 
     def _report(self, records: Records, number: int, error: Exception) -> None:
         is_known = isinstance(error, Damaged)
-        what = str(error) if is_known else f"the columns of a record do not fit its header: {error}"
+        if is_known:
+            what = str(error)
+        else:
+            what = f"the columns of a record do not fit its header: {error}"
         _report(self._damage, self._path, records, number, number, what)
 
     def _stored(self, records: Records, number: int, buffer: Any) -> Stored | None:
