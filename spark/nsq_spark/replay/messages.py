@@ -144,7 +144,9 @@ class JobMessages:
             return found.where(F.expr(f"({self._predicate}\n)")).select(*rows.columns)
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
-            hint = "; --json-schema gives the types of fields" if found is not rows else ""
+            hint = ""
+            if found is not rows:
+                hint = "; --json-schema gives the types of fields"
             raise BadJob(f"the predicate {self._predicate!r} cannot be used: {reason}{hint}") from error
 
     def _deduplicated(self, rows: DataFrame) -> DataFrame:
