@@ -108,7 +108,10 @@ class Values:
         for name in self._given:
             if name not in known and not name.startswith(prefixes):
                 near = difflib.get_close_matches(name, known, n=1)
-                hint = f"; is it {known[near[0]]}?" if near else f" (there are {', '.join(self._declared)})"
+                if near:
+                    hint = f"; is it {known[near[0]]}?"
+                else:
+                    hint = f" (there are {', '.join(self._declared)})"
                 raise BadOption(f"nsq: there is no option {name}{hint}")
         if self._given.get(_INCLUDE_HEADERS.lower(), "false").lower() != "false":
             raise BadOption(

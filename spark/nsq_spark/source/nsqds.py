@@ -238,11 +238,10 @@ def report_loss(
     if is_another:
         what = f"nsq: topic {topic} on {nsqd} was deleted and created again, or the end of its log was lost"
     elif count > 0:
-        where = (
-            f"behind message {position.last_id:016x}"
-            if position.count is None
-            else f"from number {position.count} on"
-        )
+        if position.count is None:
+            where = f"behind message {position.last_id:016x}"
+        else:
+            where = f"from number {position.count} on"
         number = f"up to {count}" if is_most else count
         what = f"nsq: {number} messages of topic {topic} on {nsqd}, {where}, {_fate(count, waiting)}"
     else:

@@ -125,7 +125,9 @@ class Planner:
             where += options.archive.paths
         if missing and self.history:
             missing.difference_update(log.topic for log in self.history.logs())
-        return f"nsq: there is no topic {min(missing)} in {', '.join(where)}" if missing else ""
+        if missing:
+            return f"nsq: there is no topic {min(missing)} in {', '.join(where)}"
+        return ""
 
     # ---- where a query begins and ends
 
