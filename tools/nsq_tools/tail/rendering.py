@@ -108,7 +108,10 @@ class Renderer:
         self._picks = [parse_path(path) for path in options.pick]
         self._as_objects = options.jsonl
         self._print_topic = options.print_topic
-        self._is_terminal = is_terminal(sys.stdout) if on_terminal is None else on_terminal
+        if on_terminal is None:
+            self._is_terminal = is_terminal(sys.stdout)
+        else:
+            self._is_terminal = on_terminal
         self._limit = MessageLimit(options.n)
 
     @property
