@@ -79,7 +79,10 @@ class Tally:
         if timestamps_ns:
             first = self.first_timestamp_ns
             first_ns = min(timestamps_ns)
-            self.first_timestamp_ns = first_ns if first is None else min(first, first_ns)
+            if first is None:
+                self.first_timestamp_ns = first_ns
+            else:
+                self.first_timestamp_ns = min(first, first_ns)
             last = self.last_timestamp_ns
             last_ns = max(timestamps_ns)
             self.last_timestamp_ns = last_ns if last is None else max(last, last_ns)

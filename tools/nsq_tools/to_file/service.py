@@ -194,7 +194,10 @@ class Service:
         self._writers: list[TopicWriter] = []
         self._seen: set[str] = set()  # the topics that have a writer, or do not match the pattern
         self._warned: set[str] = set()
-        self._pattern: Any = compiled(options.topic_pattern) if options.topic_pattern else None
+        if options.topic_pattern:
+            self._pattern: Any = compiled(options.topic_pattern)
+        else:
+            self._pattern = None
         self._signals = StopSignals()
         self._threadpool = gevent.get_hub().threadpool
         self._threadpool.maxsize = _THREADS
