@@ -77,13 +77,18 @@ class AuditEntry:
             return shown
         details = {name: value for name, value in self.details.items() if name != "target"}
         # An error may name the hidden topic.
-        result = self.result if self.state == DONE else self.state
+        if self.state == DONE:
+            result = self.result
+        else:
+            result = self.state
         return replace(shown, details=details, result=result)
 
     def contains(self, words: list[str]) -> bool:
         """True if each word is in one of its texts. Words are in lower case."""
-        own = [getattr(self, name) for name in _TEXTS]
-        text = "\n".join([*own, self.state, *self.details.values()]).lower()
+        texts = [getattr(self, name) for name in _TEXTS]
+        texts.append(self.state)
+        texts += self.details.values()
+        text = "\n".join(texts).lower()
         return all(word in text for word in words)
 
 
@@ -104,7 +109,9 @@ class AuditQuery:
         if self.only_failed and entry.state == DONE:
             return False
         has_fields = all(getattr(entry, name) == value for name, value in self.fields.items())
-        return has_fields and entry.contains(self.search.lower().split())
+        if not has_fields:
+            return False
+        return entry.contains(self.search.lower().split())
 
 
 class AuditTrail:
@@ -146,7 +153,8 @@ class AuditTrail:
 
 
 def _entry_of(row: Mapping[str, Any]) -> AuditEntry:
+    texts = {}
     details = row.get("details")
-    pairs = details.items() if isinstance(details, dict) else ()
-    texts = {name: value for name, value in pairs if isinstance(value, str)}
+    if isinstance(details, dict):
+        texts = {name: value for name, value in details.items() if isinstance(value, str)}
     return read_as(AuditEntry, row, time_s=float(row["time_s"]), details=texts)

@@ -79,7 +79,10 @@ class ClusterInfo:
         if self.lookupds:
             return self._names("/topics", {}, "topics")
         answers = self._ask("nsqd", self.nsqds, lambda nsqd: self._topics_of(nsqd, {}))
-        return sorted({name for names in answers.values() for name in names})
+        found: set[str] = set()
+        for names in answers.values():
+            found.update(names)
+        return sorted(found)
 
     def channels(self, topic: str) -> list[str]:
         """Return the channels that nsqlookupds know."""
@@ -87,7 +90,9 @@ class ClusterInfo:
 
     def _names(self, path: str, query: Names, key: str) -> list[str]:
         answers = self._ask("nsqlookupd", self.lookupds, lambda one: self.upstream.get(one, path, query))
-        names = {name for answer in answers.values() for name in texts_in(answer, key)}
+        names: set[str] = set()
+        for answer in answers.values():
+            names.update(texts_in(answer, key))
         return sorted(names)
 
     def inactive_topics(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
@@ -112,7 +117,9 @@ class ClusterInfo:
             found = self._ask("nsqd", self.nsqds, lambda nsqd: self._node_with(nsqd, topic))
             return [node for node in found.values() if node is not None]
         named = self._named_by_lookupds("/lookup", {"topic": topic})
-        by_address = {http_address(node): node for nodes in named.values() for node in nodes}
+        by_address: dict[str, Statistics] = {}
+        for nodes in named.values():
+            by_address |= {http_address(node): node for node in nodes}
         return list(by_address.values())
 
     def _named_by_lookupds(self, path: str, query: Names) -> dict[str, list[Statistics]]:
@@ -123,8 +130,9 @@ class ClusterInfo:
             return list(map(producer, named_producers(lookupd, answer)))
 
         answers = self._ask("nsqlookupd", self.lookupds, ask)
-        crowded = [lookupd for lookupd, nodes in answers.items() if len(nodes) >= MOST_NSQDS]
-        self.errors += [UpstreamError(TOO_MANY_NSQDS, shown_address(lookupd)) for lookupd in crowded]
+        for lookupd, nodes in answers.items():
+            if len(nodes) >= MOST_NSQDS:
+                self.errors.append(UpstreamError(TOO_MANY_NSQDS, shown_address(lookupd)))
         return answers
 
     def _node(self, nsqd: str) -> Statistics:

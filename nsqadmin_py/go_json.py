@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text_in
+from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text_in, value_in
 
 ALL_NODES = "*"
 _TOPOLOGY_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
@@ -80,7 +80,9 @@ def topic_stats(row: Any, node: str, producer: Producer, now_s: float) -> Statis
 
 def _channel_stats(row: Any, of_topic: Statistics, producer: Producer, now_s: float) -> Statistics:
     names = of_topic | {"channel_name": text_in(row, "channel_name")}
-    clients = [_client_stats(client, names["node"], producer, now_s) for client in rows_in(row, "clients")]
+    clients = []
+    for client in rows_in(row, "clients"):
+        clients.append(_client_stats(client, names["node"], producer, now_s))
     return _stats(row, names, _CHANNEL_COUNTS, "clients", clients)
 
 
@@ -100,7 +102,7 @@ def _stats(
 
 def _or_null(found: list[Statistics], row: Any, key: str) -> list[Statistics] | None:
     """Return what was found in a list of a row; None if the row has no list."""
-    if isinstance(row, Mapping) and isinstance(row.get(key), list):
+    if isinstance(value_in(row, key), list):
         return found
     return None
 
@@ -133,17 +135,22 @@ def _sums_by_channel(topics: Iterable[Statistics]) -> list[Statistics]:
     for topic in topics:
         for channel in topic["channels"] or ():
             by_name.setdefault(channel["channel_name"], []).append(channel)
-    return [
-        rows[0] if len(rows) == 1 else sum_of_channels(rows) | {"hostname": rows[0]["hostname"]}
-        for rows in by_name.values()
-    ]
+    found = []
+    for rows in by_name.values():
+        first = rows[0]
+        if len(rows) > 1:
+            first = sum_of_channels(rows) | {"hostname": first["hostname"]}
+        found.append(first)
+    return found
 
 
 def sum_of_channels(rows: Iterable[Statistics]) -> Statistics:
     """Return the sum of a channel over its nodes, of which there must be at least one."""
     parts = _by_hostname(rows)
     names = {name: parts[0][name] for name in ("topic_name", "channel_name")}
-    clients = [client for part in parts for client in part["clients"] or ()]
+    clients: list[Statistics] = []
+    for part in parts:
+        clients += part["clients"] or ()
     return _sum_of(parts, names, _CHANNEL_SUMS, "clients", _by_hostname(clients))
 
 
@@ -154,6 +161,9 @@ def _by_hostname(rows: Iterable[Statistics]) -> list[Statistics]:
 def _sum_of(
     parts: list[Statistics], names: dict[str, str], sums: Iterable[str], key: str, members: list[Statistics]
 ) -> Statistics:
+    e2e_processing_latency = None
+    if parts:
+        e2e_processing_latency = merged_latency(parts, *names.values())
     return {
         "node": ALL_NODES if parts else "",
         "hostname": "",
@@ -162,7 +172,7 @@ def _sum_of(
         "nodes": parts or None,
         key: members or None,
         "paused": any(part["paused"] for part in parts),
-        "e2e_processing_latency": merged_latency(parts, *names.values()) if parts else None,
+        "e2e_processing_latency": e2e_processing_latency,
     }
 
 
@@ -178,7 +188,10 @@ def by_node_and_nearness(client: Mapping[str, Any]) -> tuple[Any, ...]:
 def without_empty_counts(metrics: Statistics, *, is_channel: bool) -> Statistics:
     """Omit some counts that are 0, in nested objects too."""
     omitted = _OMITTED_CHANNEL_ZEROS if is_channel else _TOPOLOGY_COUNTS
-    shown = {key: value for key, value in metrics.items() if value or key not in omitted}
+    shown = {}
+    for key, value in metrics.items():
+        if value or key not in omitted:
+            shown[key] = value
     if shown.get("nodes"):
         shown["nodes"] = [without_empty_counts(node, is_channel=is_channel) for node in shown["nodes"]]
     if not is_channel and shown.get("channels"):
@@ -191,7 +204,7 @@ def without_empty_counts(metrics: Statistics, *, is_channel: bool) -> Statistics
 
 def latency(row: Any) -> Statistics | None:
     """Return `e2e_processing_latency` of one nsqd, in a form that can be merged with others."""
-    given = row.get("e2e_processing_latency") if isinstance(row, Mapping) else None
+    given = value_in(row, "e2e_processing_latency")
     if not isinstance(given, Mapping):
         return None
     count = number_in(given, "count")

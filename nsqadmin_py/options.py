@@ -307,8 +307,11 @@ def _check_client_tls(options: NsqadminOptions) -> None:
 
 
 def _check_networks(options: NsqadminOptions) -> None:
+    config_blocks = []
+    if options.allow_config_from_cidr:
+        config_blocks = [options.allow_config_from_cidr]
     blocks_of = {
-        "allow-config-from-cidr": [options.allow_config_from_cidr] if options.allow_config_from_cidr else [],
+        "allow-config-from-cidr": config_blocks,
         "acl-http-header-from": [block for block in options.acl_http_header_from if block != UNIX],
     }
     for flag, blocks in blocks_of.items():

@@ -63,11 +63,15 @@ class Scope:
     @property
     def has_all(self) -> bool:
         """True if the user may view every topic."""
-        return self.grants is None or any(grant.pattern == _ALL_TOPICS for grant in self.grants)
+        if self.grants is None:
+            return True
+        return any(grant.pattern == _ALL_TOPICS for grant in self.grants)
 
     def sees(self, topic: str) -> bool:
         """True if the user may view the topic. An empty name stands for all topics."""
-        return self.has_all or (topic != "" and self.may(VIEW, topic))
+        if self.has_all:
+            return True
+        return topic != "" and self.may(VIEW, topic)
 
     def may(self, permission: str, topic: str) -> bool:
         """True if a rule grants the permission, or one that includes it. False in `Scope()`, which has no rules."""

@@ -39,7 +39,9 @@ def bug_number(bug: BaseException) -> str:
     level = bug.__traceback__
     while level is not None and level.tb_next is not None:
         level = level.tb_next
-    where = f"{level.tb_frame.f_code.co_filename}:{level.tb_lineno}" if level is not None else ""
+    where = ""
+    if level is not None:
+        where = f"{level.tb_frame.f_code.co_filename}:{level.tb_lineno}"
     return f"{crc32(f'{type(bug).__qualname__} {where}'.encode()) & 0xFFFFFF:06x}"
 
 

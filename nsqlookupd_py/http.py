@@ -156,7 +156,9 @@ def _encode_registration(category: str, topic: str, channel: str, peers: list[Pe
         return b""
     producers = []
     for peer in peers:
-        tombstoned_ns = peer.tombstones.get(topic) if category == "topic" else None
+        tombstoned_ns = None
+        if category == "topic":
+            tombstoned_ns = peer.tombstones.get(topic)
         producers.append(
             {
                 "id": peer.remote_address,
@@ -279,7 +281,10 @@ def _is_quick(request: LookupRequest) -> bool:
     """True if the answer has so few names that the event loop may make it."""
     registry = request.app.registry
     topic = (request.target.params or {}).get("topic")
-    names = registry.registrations + registry.names if topic is None else len(registry.channels(topic))
+    if topic is None:
+        names = registry.registrations + registry.names
+    else:
+        names = len(registry.channels(topic))
     return names <= QUICK_NAMES
 
 

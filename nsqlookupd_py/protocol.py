@@ -82,7 +82,9 @@ class LookupParser:
 
     def cut_short(self) -> BadBody:
         """Return the error for a body whose rest will not arrive."""
-        missing = "body size" if len(self._buffer) - self._position < SIZE_BYTES else "body"
+        missing = "body"
+        if len(self._buffer) - self._position < SIZE_BYTES:
+            missing = "body size"
         return BadBody(f"IDENTIFY failed to read {missing}")
 
 

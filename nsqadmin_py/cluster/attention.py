@@ -71,8 +71,11 @@ class Attention:
         self.begun_s: dict[str, float] = begun_s
         self.began: dict[str, tuple[float, bool]] = {}
         for one in problems:
-            is_exact = before is not None or one.since_s > 0
-            self.began[one.key] = known.get(one.key) or (one.since_s or time_s, is_exact)
+            began = known.get(one.key)
+            if began is None:
+                is_exact = before is not None or one.since_s > 0
+                began = (one.since_s or time_s, is_exact)
+            self.began[one.key] = began
         worst_first = sorted(problems, key=attrgetter("rank"))
         self.listed = [Listed(problem, *self.began[problem.key]) for problem in worst_first]
         all_kinds = Counter(problem.kind for problem in found.retained)
@@ -184,7 +187,10 @@ def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[
     for problem in problems:
         kind = problem.about
         prefix = f"{problem.channel}: " if is_topic and problem.channel else ""
-        word = f"channel {kind.word}" if prefix and problem.kind == "paused" else kind.word
+        if prefix and problem.kind == "paused":
+            word = f"channel {kind.word}"
+        else:
+            word = kind.word
         badge = badges.setdefault(
             word, {"kind": problem.kind, "severity": kind.severity, "word": word, "texts": []}
         )

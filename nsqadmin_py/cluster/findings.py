@@ -60,10 +60,10 @@ class VisibleCluster(Cluster):
         self.topics = {name: row for name, row in whole.topics.items() if sees(name)}
         nodes = list(whole.nodes.items())
         self.nodes = {address: _visible_node(node, sees) for address, node in pace(nodes)}
-        self.shared = {
-            address: row._replace(topics=tuple(filter(sees, row.topics)))
-            for address, row in whole.shared.items()
-        }
+        self.shared = {}
+        for address, row in whole.shared.items():
+            topics = tuple(filter(sees, row.topics))
+            self.shared[address] = row._replace(topics=topics)
 
 
 def _visible_node(node: Node, sees: Sees) -> Node:

@@ -33,7 +33,9 @@ class NodeMemory(SeenNodes):
         found = NodeMemory()
         for known in self.nodes.values():
             node = cluster.nodes.get(known.address)
-            metrics = self.metrics_of(node) if node is not None and node.is_whole else {}
+            metrics = {}
+            if node is not None and node.is_whole:
+                metrics = self.metrics_of(node)
             found.nodes[known.address] = replace(known, metrics=metrics)
         return found
 

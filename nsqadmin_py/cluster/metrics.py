@@ -128,10 +128,13 @@ def store_json(node: Node) -> Json | None:
     store = node.store
     if store is None:
         return None
+    as_of_s = None
+    if store.last_round_ms_ago is not None:
+        as_of_s = store.last_round_ms_ago / 1000
     return {
         **fields_of(store, "url", "epoch", "state", "acks"),
         **_lag_json(store.lag),
-        "as_of_s": None if store.last_round_ms_ago is None else store.last_round_ms_ago / 1000,
+        "as_of_s": as_of_s,
         **fields_of(store, "objects", "size_bytes", "requests_today"),
         "troubles": [problem.text for problem in of_store(node.address, store)],
     }

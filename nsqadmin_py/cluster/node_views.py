@@ -47,13 +47,18 @@ def tombstones_of(node: Node) -> list[str]:
 def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) -> Json:
     state = states.state_of(node, now_s)
     # Of an nsqd that answers, it would change the row in every round.
-    seen_s = known.seen_s if known is not None and state != states.OK else None
+    seen_s = None
+    if known is not None and state != states.OK:
+        seen_s = known.seen_s
+    draining = None
+    if node.drain is not None:
+        draining = node.drain.left
     return {
         "node": node.address,
         **{name: node.reported.get(name, default) for name, default in _REPORTED.items()},
         "version": version_of(node),
         "project_version": node.project_version,
-        "draining": node.drain.left if node.drain is not None else None,
+        "draining": draining,
         "lookups": node.reported.get("remote_addresses") or [],
         "is_listed": node.is_listed,
         "tombstones": tombstones_of(node),

@@ -142,7 +142,9 @@ class ProblemReports:
         """True if a problem that is not listed may still be there."""
         kind = known.problem.kind
         is_cut_off = more.get(kind, 0) > 0  # the list has not all problems of its kind
-        return is_cut_off or (kind not in _OF_SILENT_NODES and not silent.isdisjoint(known.nodes))
+        if is_cut_off:
+            return True
+        return kind not in _OF_SILENT_NODES and not silent.isdisjoint(known.nodes)
 
     # ---- what the receiver must get
 
@@ -183,16 +185,7 @@ class ProblemReports:
 
     def dump(self) -> list[Mapping[str, Any]]:
         """Return a document for `load`: the problems that the receiver knows."""
-        return [
-            {
-                "problem": known.problem._asdict(),
-                "since_s": known.since_s,
-                "nodes": sorted(known.nodes),
-                "is_reported": known.is_reported,
-            }
-            for known in self._known.values()
-            if known.may_be_open
-        ]
+        return [_row_of(known) for known in self._known.values() if known.may_be_open]
 
     def load(self, document: Any, time_s: float) -> None:
         """Add what `dump` returned.
@@ -209,6 +202,16 @@ class ProblemReports:
                 known.is_unclear = not known.is_reported
                 self._known[problem.key] = known
         self._time_s = time_s
+
+
+def _row_of(known: Known) -> Mapping[str, Any]:
+    """Return a problem as `load` reads it."""
+    return {
+        "problem": known.problem._asdict(),
+        "since_s": known.since_s,
+        "nodes": sorted(known.nodes),
+        "is_reported": known.is_reported,
+    }
 
 
 def _nodes_of(problem: Problem, cluster: Cluster) -> Iterator[str]:

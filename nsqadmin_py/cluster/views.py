@@ -82,7 +82,9 @@ class Page:
 
     def finds(self, *names: str) -> bool:
         """True if one of the names contains the searched text."""
-        return not self.search or any(self.search in name.lower() for name in names)
+        if not self.search:
+            return True
+        return any(self.search in name.lower() for name in names)
 
     def part(self, found: Sequence[T]) -> Sequence[T]:
         """Return those that the page shows."""
@@ -160,16 +162,18 @@ def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
 
 def topic_list(cluster: Cluster, page: Page, findings: Findings) -> View:
     """Return a page of the topics whose name, or a channel's name, contains the searched text."""
-    names = sorted(
-        name
-        for name, row in cluster.topics.items()
-        if page.finds(name, *row.channels) and (not page.only_problems or findings.attention.of_topic(name))
-    )
+    names = sorted(name for name, row in cluster.topics.items() if page.finds(name, *row.channels))
+    if page.only_problems:
+        names = [name for name in names if findings.attention.of_topic(name)]
+
     # The sort is stable: equal rows stay in the order of names.
-    names.sort(
-        key=lambda name: _topic_key(page.sort, name, cluster.topics[name], findings), reverse=page.downwards
-    )
-    rows = {name: _topic_json(name, cluster.topics[name], findings) for name in page.part(names)}
+    def key(name: str) -> Any:
+        return _topic_key(page.sort, name, cluster.topics[name], findings)
+
+    names.sort(key=key, reverse=page.downwards)
+    rows = {}
+    for name in page.part(names):
+        rows[name] = _topic_json(name, cluster.topics[name], findings)
     return page.view(len(names), rows)
 
 
@@ -190,9 +194,8 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings, pace: P
     row = _topic_of(cluster, name)
     view = View(_topic_json(name, row, findings))
     view.head["latency"] = latency_json(row.latency)
-    view.head["dead_letters"] = waiting_dead_letters(
-        row if name.endswith(DEAD) else cluster.topics.get(name + DEAD)
-    )
+    dead_letters = name if name.endswith(DEAD) else name + DEAD
+    view.head["dead_letters"] = waiting_dead_letters(cluster.topics.get(dead_letters))
     for channel_name in sorted(row.channels):
         view.rows[f"channel:{channel_name}"] = channel_json(cluster, name, channel_name, findings)
     for node, part in pace([(node, node.topics[name]) for node, _ in cluster.parts_of(name)]):
@@ -278,7 +281,10 @@ def channel_list(cluster: Cluster, page: Page, findings: Findings, node: str = "
 
 
 def _matching(cluster: Cluster, page: Page, findings: Findings, node: str) -> Iterator[_Found]:
-    topics: dict[str, Any] = cluster.nodes[node].topics if node else cluster.topics
+    if node:
+        topics: dict[str, Any] = cluster.nodes[node].topics
+    else:
+        topics = cluster.topics
     for topic, of_topic in topics.items():
         channels = of_topic.channels.items()
         if page.only_problems and not node:

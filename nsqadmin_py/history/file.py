@@ -66,7 +66,9 @@ class HistoryFile:
             self._lock = open(self._path + ".lock", "ab", opener=private_files.open_file)  # noqa: SIM115
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            reason = "another nsqadmin uses it" if isinstance(error, BlockingIOError) else error.strerror
+            reason = error.strerror
+            if isinstance(error, BlockingIOError):
+                reason = "another nsqadmin uses it"
             self._log.warning(
                 "HISTORY: %s: %s; the history is kept in memory only (--history-file says where else)",
                 self._path,
@@ -93,7 +95,9 @@ class HistoryFile:
 
     def read_beside(self, suffix: str) -> Any:
         """Return the JSON of the file that has this suffix; None without one. Call it after `open`."""
-        data = self._read(suffix, _MOST_SMALL_BYTES) if self._path else None
+        data = None
+        if self._path:
+            data = self._read(suffix, _MOST_SMALL_BYTES)
         if data is None:
             return None
         try:

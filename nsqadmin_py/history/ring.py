@@ -57,8 +57,9 @@ class Ring:
         spread = array(FLOAT, [nan]) * self.capacity
         start = self.first % self.capacity
         to_the_end = values[: self.capacity - start]
-        spread[start : start + len(to_the_end)] = to_the_end
-        spread[: len(values) - len(to_the_end)] = values[len(to_the_end) :]
+        count = len(to_the_end)
+        spread[start : start + count] = to_the_end
+        spread[: len(values) - count] = values[count:]
         return spread
 
     def read(self, begin: int, end: int) -> list[float]:
@@ -79,14 +80,18 @@ class Ring:
         if self._values is None:
             return array(FLOAT, [self._constant]) * (end - begin)
         start = begin % self.capacity
-        to_the_end = self._values[start : start + end - begin]
-        return to_the_end + self._values[: end - begin - len(to_the_end)]
+        count = end - begin
+        to_the_end = self._values[start : start + count]
+        return to_the_end + self._values[: count - len(to_the_end)]
 
     # ---- as bytes
 
     def dump(self) -> tuple[int, int, bytes]:
         """Return the first step, the last step, and the values; a single value if all are equal."""
-        end = self.first + 1 if self._values is None else self.last + 1
+        if self._values is None:
+            end = self.first + 1
+        else:
+            end = self.last + 1
         values = self._known(self.first, end)
         return self.first, self.last, values.tobytes()
 
@@ -114,4 +119,6 @@ class Ring:
 
 def mean(values: Iterable[float]) -> float:
     known = [value for value in values if not isnan(value)]
-    return sum(known) / len(known) if known else nan
+    if known:
+        return sum(known) / len(known)
+    return nan

@@ -128,9 +128,9 @@ class History:
     def _drop_old(self, coarse_step: int) -> None:
         """Drop the series of what has been gone for a day."""
         oldest = (coarse_step * COARSE_STEP_S - COARSE_RANGE_S) / self.fine_step_s
-        old = [key for key, series in self.series.items() if series.last < oldest]
-        for key in old:
-            del self.series[key]
+        for key, series in list(self.series.items()):
+            if series.last < oldest:
+                del self.series[key]
 
     def new_rings(self) -> Rings:
         """Return empty rings for one metric."""
@@ -146,11 +146,17 @@ class History:
         """Return the step in s, times in s since the epoch, and the values of each metric; NaN is unknown."""
         is_fine = range_s <= FINE_RANGE_S
         step_s = self.fine_step_s if is_fine else COARSE_STEP_S
-        end = int(now_s / step_s) + (1 if is_fine else 0)
+        end = int(now_s / step_s)
+        if is_fine:
+            end += 1
         begin = end - max(1, int(min(range_s, COARSE_RANGE_S) / step_s))
-        all_rings = [self._rings(key, metric) for metric in metrics]
-        lists = [(rings.fine if is_fine else rings.coarse).read(begin, end) for rings in all_rings]
-        return step_s, [step * step_s for step in range(begin, end)], lists
+        lists = []
+        for metric in metrics:
+            rings = self._rings(key, metric)
+            ring = rings.fine if is_fine else rings.coarse
+            lists.append(ring.read(begin, end))
+        times_s = [step * step_s for step in range(begin, end)]
+        return step_s, times_s, lists
 
     def lines(self, keys: Iterable[Key], metric: str, now_s: float, pace: Pace = iter) -> tuple[float, Lists]:
         """Return the step in s, and the means of a metric over the last LINE_RANGE_S by key; NaN is unknown.
@@ -198,7 +204,12 @@ def records(cluster: Cluster) -> Iterator[Record]:
 
 
 def _record(key: Key, metrics: Mapping[str, Any], latency: Latency = ()) -> Record:
-    values = {name: metrics[name] for name in (*METRICS, *LAGS) if metrics.get(name) is not None}
-    values |= {name: value_ns for name, (_, value_ns) in zip(LATENCIES, latency, strict=False)}
+    values = {}
+    for name in (*METRICS, *LAGS):
+        value = metrics.get(name)
+        if value is not None:
+            values[name] = value
+    for name, (_, value_ns) in zip(LATENCIES, latency, strict=False):
+        values[name] = value_ns
     quantiles = tuple(quantile for quantile, _ in latency[:MOST_QUANTILES])
     return key, values, quantiles

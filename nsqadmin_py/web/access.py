@@ -70,7 +70,9 @@ class AccessRights:
 
     def is_identified(self, request: Request) -> bool:
         """True if a login or a trusted proxy proves the name of the user."""
-        return self._guard is not None or bool(self._proxies and self._named(request))
+        if self._guard is not None:
+            return True
+        return bool(self._proxies and self._named(request))
 
     def name_for_log(self, request: Request) -> str:
         """Return the user, or `token:` and the name of the token that the request has."""
@@ -111,8 +113,13 @@ class AccessRights:
 
         Without logins and trusted proxies, every client may name the user, as with Go's nsqadmin.
         """
-        is_believed = host_of(request.environ) in self._proxies if self._proxies else self._guard is None
-        return request.headers.get(header, "") if is_believed else ""
+        if self._proxies:
+            is_believed = host_of(request.environ) in self._proxies
+        else:
+            is_believed = self._guard is None
+        if is_believed:
+            return request.headers.get(header, "")
+        return ""
 
     # ---- what may be done
 
@@ -135,12 +142,16 @@ class AccessRights:
             raise RequestRefused(403, "FORBIDDEN")
 
     def _is_passed_on(self, request: Request) -> bool:
-        return self._options.acl_http_header in request.headers or proxies.is_passed_on(_fields_of(request))
+        if self._options.acl_http_header in request.headers:
+            return True
+        return proxies.is_passed_on(_fields_of(request))
 
     def check_action(self, request: Request, topic: str = "", permission: str = ADMINISTER) -> None:
         """Refuse a change of a topic, or without one of something that all users share."""
         self.check_may_act(request)
-        if not self.is_admin(request) and not (topic and self.scope(request).may(permission, topic)):
+        if self.is_admin(request):
+            return
+        if not topic or not self.scope(request).may(permission, topic):
             raise RequestRefused(403, "FORBIDDEN")
 
     def check_may_act(self, request: Request) -> None:
@@ -173,9 +184,12 @@ class AccessRights:
 
     def may_act(self, request: Request) -> bool:
         """True if the user may change something: everything, or some topics."""
+        if self._options.read_only:
+            return False
+        if self.is_admin(request):
+            return True
         grants = self.scope(request).grants or ()
-        may_somewhere = self.is_admin(request) or any(grant.permission != VIEW for grant in grants)
-        return not self._options.read_only and may_somewhere
+        return any(grant.permission != VIEW for grant in grants)
 
     def token(self, request: Request) -> str:
         """Return the token that the page must send with its actions."""

@@ -197,7 +197,9 @@ class Actions(Handlers):
     def _channel_of_dead_letters(self, topic: str) -> str:
         """Return the topic's only channel; without channels, a new one that gets all its messages."""
         row = self.cluster.topics.get(topic)
-        channels = list(row.channels) if row is not None else []
+        channels = []
+        if row is not None:
+            channels = list(row.channels)
         if len(channels) > 1:
             raise RequestRefused(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
         return channels[0] if channels else CHANNEL_OF_DEAD_LETTERS
@@ -243,7 +245,9 @@ class Actions(Handlers):
         except UpstreamError as error:
             if error.status == _CONFLICT:
                 raise RequestRefused(409, error.message) from error
-            hint = f"; {WHO_PROMOTES}" if error.status in (_UNAUTHORIZED, _FORBIDDEN) else ""
+            hint = ""
+            if error.status in (_UNAUTHORIZED, _FORBIDDEN):
+                hint = f"; {WHO_PROMOTES}"
             raise upstream_failed(f"{reason_of(error)}{hint}") from error
         return {"node": order.node, "answer": answer}
 

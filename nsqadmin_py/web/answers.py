@@ -84,7 +84,10 @@ def as_json(document: Any, status: int = 200) -> Response:
 
 def as_go(data: Any, status: int = 200) -> Response:
     """Return an answer as Go's nsqadmin does: text unchanged, all else as JSON."""
-    response = plain(data) if isinstance(data, str) else as_json(data, status)
+    if isinstance(data, str):
+        response = plain(data)
+    else:
+        response = as_json(data, status)
     response.headers["X-Nsq-Content-Type"] = "nsq; version=1.0"
     return response
 
@@ -180,7 +183,9 @@ def _check_values(text: str) -> None:
         count += 1
         if between > _SHORT_BYTES or count > _MOST_STRINGS:
             raise ValueError("too many values")
-        position = _decoder.raw_decode(text, quote)[1] if quote >= 0 else end
+        position = end
+        if quote >= 0:
+            position = _decoder.raw_decode(text, quote)[1]
 
 
 def text_of(document: dict[str, Any], name: str, message: str = "") -> str:
@@ -188,7 +193,10 @@ def text_of(document: dict[str, Any], name: str, message: str = "") -> str:
 
     Raises RequestRefused.
     """
-    value = next((value for key, value in document.items() if key.lower() == name and value is not None), "")
-    if not isinstance(value, str):
+    values = [value for key, value in document.items() if key.lower() == name]
+    given = [value for value in values if value is not None]
+    if not given:
+        return ""
+    if not isinstance(given[0], str):
         raise RequestRefused(400, message or f"json: {name} has to be a string")
-    return value
+    return given[0]

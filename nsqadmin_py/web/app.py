@@ -152,6 +152,9 @@ class App:
 
 def _wrong_method(request: Request, error: MethodNotAllowed) -> Response:
     is_question = request.method == "OPTIONS"
-    response = Response("") if is_question else refused(RequestRefused(405, "METHOD_NOT_ALLOWED"))
+    if is_question:
+        response = Response("")
+    else:
+        response = refused(RequestRefused(405, "METHOD_NOT_ALLOWED"))
     response.headers["Allow"] = ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))
     return response

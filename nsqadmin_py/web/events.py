@@ -108,7 +108,9 @@ class Events:
         for query in queries.values():
             with suppress(NotThere):
                 self._views.of(scope).read(query)
-        user = self._access.user(request) if self._access.is_identified(request) else ""
+        user = ""
+        if self._access.is_identified(request):
+            user = self._access.user(request)
         one = user or f"address {host_of(request.environ)}"
         if self.readers.total() >= MOST_READERS or self.readers[one] >= MOST_READERS_OF_ONE:
             raise RequestRefused(503, "TOO_MANY_READERS")

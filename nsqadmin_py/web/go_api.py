@@ -50,7 +50,9 @@ class GoApi(Handlers):
         info = self.info()
         topics = list(filter(self._sees(request), info.topics()))
         if request.args.get("inactive") == "true":
-            found = info.inactive_topics(topics) if info.lookupds else {}
+            found = {}
+            if info.lookupds:
+                found = info.inactive_topics(topics)
             return {"topics": found, "message": info.warning}
         return {"topics": topics or None, "message": info.warning}
 
@@ -198,7 +200,9 @@ class GoApi(Handlers):
             self.access.check_action(request)
             self._set_and_record(request, opt, _config_value(request))
         value = self._option(opt)
-        return list(value) if isinstance(value, tuple) else value
+        if isinstance(value, tuple):
+            return list(value)
+        return value
 
     def _option(self, opt: str) -> Any:
         """Return the value of an option, without its secrets. Raises RequestRefused."""

@@ -30,7 +30,7 @@ from nsqadmin_py.web.app import Handlers
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
 from nsqd_py.cluster.admin_client import UpstreamError
 from nsqd_py.cluster.upstream import Upstream
-from nsqd_py.cluster.values import Statistics, rows_in, text_in
+from nsqd_py.cluster.values import Statistics, rows_in, text_in, value_in
 from nsqd_py.runtime.threads import in_thread
 
 _MOST_MESSAGES = 1000
@@ -89,7 +89,10 @@ class MessageQueries(Handlers):
     def _peek(self, request: Request, topic: str, channel: str, count: int) -> list[Statistics]:
         addresses = ask_nodes(self.cluster, topic, channel, request.args.get("node", ""))
         names = {"topic": topic, "channel": channel, "n": str(count)}
-        names |= {name: request.args[name] for name in ("state", "seq") if request.args.get(name)}
+        for name in ("state", "seq"):
+            text = request.args.get(name)
+            if text:
+                names[name] = text
         return ask_each(self.cluster, self.upstream, addresses, "/channel/peek", names)
 
     # ---- of a topic's log
@@ -112,7 +115,10 @@ class MessageQueries(Handlers):
             with self.searches:
                 if start is not None:
                     return vars(LogSearch(source, message_filter, limit).run(start))
-                before = end if isinstance(end, int) else first_seq_of(source.read(end))
+                if isinstance(end, int):
+                    before = end
+                else:
+                    before = first_seq_of(source.read(end))
                 return vars(search_back(source, message_filter, limit, before))
 
         return {"nodes": answer_of_each(self.cluster, addresses, search)}
@@ -210,11 +216,10 @@ def _matching(rows: list[Mapping[str, Any]], message_filter: MessageFilter) -> l
     found: list[Statistics] = []
 
     def match() -> None:
-        found.extend(
-            shown(row, body)
-            for row, body in ((row, body_of(row)) for row in rows)
-            if message_filter.matches(body)
-        )
+        for row in rows:
+            body = body_of(row)
+            if message_filter.matches(body):
+                found.append(shown(row, body))
 
     in_thread(gevent.get_hub().threadpool, match)
     return found
@@ -233,11 +238,16 @@ def _download(body: bytes, name: str) -> Response:
 
 def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
     """Return the numbers that wait, of an answer to /topic/log; None if the nsqd does not report them."""
-    found = answer.get("live") if isinstance(answer, Mapping) else None
+    found = value_in(answer, "live")
     if not isinstance(found, list):
         return None
-    runs = [run for run in found if isinstance(run, list) and list(map(type, run)) == [int, int]]
-    return [(low, high) for low, high in runs if 0 <= low < high]
+    ranges = []
+    for run in found:
+        if isinstance(run, list) and list(map(type, run)) == [int, int]:
+            low, high = run
+            if 0 <= low < high:
+                ranges.append((low, high))
+    return ranges
 
 
 def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:

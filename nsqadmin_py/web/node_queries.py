@@ -73,7 +73,9 @@ def ask_each(
 
     def ask(address: str) -> Statistics:
         answer = upstream.get(address, path, names)
-        return answer if isinstance(answer, dict) else {}
+        if isinstance(answer, dict):
+            return answer
+        return {}
 
     return answer_of_each(cluster, addresses, ask)
 
@@ -117,7 +119,8 @@ class NodeQueries(Handlers):
         if not info.lookupds:
             return {"topics": {}, "message": ""}
         sees = self.access.scope(request).sees
-        idle = [name for name in info.topics() if name not in self.cluster.topics and sees(name)]
+        unknown = [name for name in info.topics() if name not in self.cluster.topics]
+        idle = list(filter(sees, unknown))
         return {"topics": info.inactive_topics(idle), "message": info.warning}
 
     def node_clients(self, request: Request, node: str) -> Statistics:

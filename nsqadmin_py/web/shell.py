@@ -39,9 +39,14 @@ class Shell:
         self._options = options
         self._access = access
         self._is_dev = bool(options.dev_static_dir)
-        page = MERGED if (MERGED / _INDEX).is_file() else STATIC
+        page = STATIC
+        if (MERGED / _INDEX).is_file():
+            page = MERGED
         self._folder = Path(options.dev_static_dir) if self._is_dev else page
-        self._index = self._folder if (self._folder / _INDEX).is_file() else page
+        if (self._folder / _INDEX).is_file():
+            self._index = self._folder
+        else:
+            self._index = page
         # Relative imports of modules stay below this folder, so browsers may cache all files for ever.
         self._version = "dev" if self._is_dev else _digest_of(self._folder)
         self._preloaded = "" if self._is_dev else self._preloads()

@@ -219,10 +219,13 @@ def session_of(options: NsqadminOptions, access: AccessRights, request: Request)
     `permissions` has pairs of a permission and a pattern of topics; null if no rule restricts the user.
     """
     grants = access.scope(request).grants
+    permissions = None
+    if grants is not None:
+        permissions = [list(grant) for grant in grants]
     return {
         "user": access.user(request),
         "may_act": access.may_act(request),
-        "permissions": None if grants is None else [list(grant) for grant in grants],
+        "permissions": permissions,
         "read_only": bool(options.read_only),
         "login": bool(options.http_auth_file),
         "token": access.token(request),

@@ -209,7 +209,9 @@ def _first_seq(request: Request[Broker], log: TopicLog) -> int:
         return _seq(request)
     if isinstance(target, int):
         return log.seq_at(target, log.earliest_seq)
-    return log.next_seq if target == seek.LATEST else 0
+    if target == seek.LATEST:
+        return log.next_seq
+    return 0
 
 
 def _seq(request: Request[Broker]) -> int:

@@ -93,7 +93,9 @@ class AuthGuard:
     def authorization(self) -> Authorization | None:
         """The client's authorization; None if it permits nothing."""
         found = self._authorization
-        return found if found is not None and found.rules else None
+        if found is not None and found.rules:
+            return found
+        return None
 
     # ---- commands
 

@@ -64,9 +64,9 @@ class AuthRule(NamedTuple):
         """
         if (SUBSCRIBE if channel_name else PUBLISH) not in self.permissions:
             return False
-        return _matches(self.topic, topic_name) and any(
-            _matches(channel, channel_name) for channel in self.channels
-        )
+        if not _matches(self.topic, topic_name):
+            return False
+        return any(_matches(channel, channel_name) for channel in self.channels)
 
 
 class Authorization(NamedTuple):
@@ -125,7 +125,13 @@ def _field(fields: dict[str, Any], name: str, kind: type[T]) -> T:
 
 
 def _texts(fields: dict[str, Any], name: str) -> list[str]:
-    return [_field({} if item is None else {name: item}, name, str) for item in _field(fields, name, list)]
+    found: list[str] = []
+    for item in _field(fields, name, list):
+        given = {}
+        if item is not None:
+            given[name] = item
+        found.append(_field(given, name, str))
+    return found
 
 
 # ---- regular expressions

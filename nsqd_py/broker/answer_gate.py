@@ -42,12 +42,16 @@ class AnswerGate:
 
     @property
     def next_deadline_ns(self) -> int | None:
-        return self._held[0].deadline_ns if self._held else None
+        if self._held:
+            return self._held[0].deadline_ns
+        return None
 
     @property
     def first_write(self) -> int | None:
         """The number of the oldest write that publishers wait for."""
-        return self._held[0].write if self._held else None
+        if self._held:
+            return self._held[0].write
+        return None
 
     def hold(self, write: int, publishers: Tickets, now_ns: int = 0) -> None:
         """Hold the answers to these publishers, whose messages are in the write of this number."""
@@ -63,7 +67,9 @@ class AnswerGate:
         Return the number of the last write that enough copies have.
         """
         reached = sorted(writes, reverse=True)
-        last = reached[self.needed - 1] if len(reached) >= self.needed else 0
+        last = 0
+        if len(reached) >= self.needed:
+            last = reached[self.needed - 1]
         self.answer(last)
         return last
 

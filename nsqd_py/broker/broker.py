@@ -319,7 +319,10 @@ class Broker:
         return topic
 
     def _make_topic(self, name: str) -> Topic:
-        topic = self.add_topic(name, None if is_ephemeral(name) else self.logs.make(name))
+        log = None
+        if not is_ephemeral(name):
+            log = self.logs.make(name)
+        topic = self.add_topic(name, log)
         self.log.of_clients.info("TOPIC(%s): created", name)
         if not topic.is_ephemeral:
             self.metadata.want()
@@ -394,7 +397,9 @@ class Broker:
 
     def _mend(self, file: LogFile, start: int, end: int) -> bool:
         """Begin to repair damaged bytes that a consumer met; False if that is not possible."""
-        return self.log_files is not None and self.log_files.mend(file, start, end)
+        if self.log_files is None:
+            return False
+        return self.log_files.mend(file, start, end)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its channels and everything in it. Raises KeyError, and OSError from the disk.
@@ -703,7 +708,9 @@ class Broker:
     def client_left(self, topic: Topic, channel: Channel, client: Any) -> None:
         """Remove a consumer from its channel; delete an ephemeral channel after its last one."""
         channel.remove_client(client)
-        if channel.is_ephemeral and not channel.clients and topic.channels.get(channel.name) is channel:
+        if not channel.is_ephemeral or channel.clients:
+            return
+        if topic.channels.get(channel.name) is channel:
             self.delete_channel(topic, channel.name)
 
     def empty_channel(self, topic: Topic, channel: Channel) -> None:

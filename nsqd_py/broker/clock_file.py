@@ -51,7 +51,8 @@ class ClockReading:
         if self.is_same_boot(now) and now.boot_ns >= self.boot_ns:
             return self.steady_ns + now.boot_ns - self.boot_ns
         passed_ns = max(0, now.wall_ns - self.wall_ns)
-        return min(self.steady_ns + passed_ns, max(self.steady_ns, now.wall_ns))
+        latest_ns = max(self.steady_ns, now.wall_ns)
+        return min(self.steady_ns + passed_ns, latest_ns)
 
     def is_same_boot(self, now: ClockReading) -> bool:
         """True if both readings are of the same boot of the machine."""

@@ -78,10 +78,13 @@ class Drain:
         if self.since_ns is None:
             return {}
         set_ns = self._services.wall_clock() - self._services.clock()
+        drain_deadline = None
+        if self.deadline_ns is not None:
+            drain_deadline = (self.deadline_ns + set_ns) // SECOND_NS
         return {
             "draining": True,
             "drain_start_time": (self.since_ns + set_ns) // SECOND_NS,
-            "drain_deadline": None if self.deadline_ns is None else (self.deadline_ns + set_ns) // SECOND_NS,
+            "drain_deadline": drain_deadline,
             "drain_messages_left": self.messages_left,
         }
 

@@ -24,7 +24,10 @@ def mend_files(directory: Path) -> list[str]:
             data = read_bytes(path)
         except FileNotFoundError:
             continue
-        content = _metadata_without_flip(data) if name == METADATA_FILE else _checked_without_flip(data)
+        if name == METADATA_FILE:
+            content = _metadata_without_flip(data)
+        else:
+            content = _checked_without_flip(data)
         if content is not None:
             replace_file(path, content)
             sentences.append(f"{name} was damaged: one bit had flipped, which its checksum has corrected")
@@ -58,4 +61,6 @@ def _without_flip(begin: bytes, content: bytes, right: bytes, checksum: bytes) -
         found = corrected(content, int(checksum, 16))
     except ValueError:
         return None
-    return begin + found if found is not None else None
+    if found is not None:
+        return begin + found
+    return None

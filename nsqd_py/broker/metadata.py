@@ -226,7 +226,10 @@ class MetadataWriter:
             except Exception as error:
                 self._deleted[:0] = deleted
                 if isinstance(error, OSError):
-                    self.error = error.with_traceback(None) if self._has_failed else None
+                    if self._has_failed:
+                        self.error = error.with_traceback(None)
+                    else:
+                        self.error = None
                     self._has_failed = True
                 raise
             self.error = None

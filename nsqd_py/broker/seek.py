@@ -60,7 +60,10 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     if channel.journal is not None:
         broker.check_writable()
     # During the search, files may have been dropped or compacted.
-    seq = topic.released if target == LATEST else min(max(requested, log.earliest_seq), topic.released)
+    if target == LATEST:
+        seq = topic.released
+    else:
+        seq = min(max(requested, log.earliest_seq), topic.released)
     skip_below = seq if target == LATEST else 0
     if isinstance(target, int):
         skip_below = log.seq_at(target)  # in compacted files, which are before `seq`
@@ -83,7 +86,9 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
 def _seq_of(topic: Topic, log: TopicLog, target: str | int) -> int:
     if isinstance(target, int):
         return log.seq_at(target, log.earliest_seq)
-    return log.earliest_seq if target == EARLIEST else log.next_seq
+    if target == EARLIEST:
+        return log.earliest_seq
+    return log.next_seq
 
 
 def _timestamp_ns(topic: Topic, log: TopicLog, seq: int) -> int | None:
@@ -95,7 +100,9 @@ def _timestamp_ns(topic: Topic, log: TopicLog, seq: int) -> int | None:
         batch = topic.messages.batch_at(seq)
     except OSError:  # the topic has reported it; the channel was moved
         return None
-    return batch.timestamp_ns if batch is not None else None
+    if batch is not None:
+        return batch.timestamp_ns
+    return None
 
 
 # ---- messages that were published with a delay and are not due

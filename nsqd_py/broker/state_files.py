@@ -91,13 +91,17 @@ def damaged_files(directory: Path) -> list[str]:
 def decode_checked(data: bytes, decode: Callable[[Any], T]) -> T | None:
     """Return what `decode` makes of the JSON in the content of such a file; None if it is damaged. Raises BAD_CONTENT."""
     content = _checked_content(data)
-    return decode(json.loads(content)) if content is not None else None
+    if content is not None:
+        return decode(json.loads(content))
+    return None
 
 
 def _checked_content(data: bytes) -> bytes | None:
     """Return what follows the checksum; None if that is wrong."""
     checksum, _, content = data.partition(b"\n")
-    return content if checksum == b"%08x" % extend(0, content) else None
+    if checksum == b"%08x" % extend(0, content):
+        return content
+    return None
 
 
 # ---- the id of a data path
@@ -152,13 +156,12 @@ def read_clean_stop(directory: Path) -> CleanStop:
 
 
 def _decode_clean_stop(record: dict[str, Any]) -> CleanStop:
-    ends = {
-        topic: LogEnd(checked_number(next_seq), [*map(checked_number, file_seqs)], checked_number(end_offset))
-        for topic, (next_seq, file_seqs, end_offset) in record["logs"].items()
-    }
-    return CleanStop(
-        ends, {str(topic) for topic in record.get("open_ends", ())}
-    )  # earlier versions write none
+    ends = {}
+    for topic, (next_seq, file_seqs, end_offset) in record["logs"].items():
+        checked = [checked_number(seq) for seq in file_seqs]
+        ends[topic] = LogEnd(checked_number(next_seq), checked, checked_number(end_offset))
+    open_ends = map(str, record.get("open_ends", ()))  # earlier versions write none
+    return CleanStop(ends, set(open_ends))
 
 
 def forget_clean_stop(directory: Path) -> None:

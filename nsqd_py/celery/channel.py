@@ -251,7 +251,11 @@ class NsqChannel(virtual.Channel):
         """Return a function that says whether the exchange has this queue for a routing key."""
         kind = self.typeof(exchange)
         table = [row for row in self.get_table(exchange) if row[2] == queue]
-        return lambda routing_key: bool(kind.lookup(table, exchange, routing_key, None))
+
+        def has_queue(routing_key: str) -> bool:
+            return bool(kind.lookup(table, exchange, routing_key, None))
+
+        return has_queue
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Receive no more messages. Those that the consumer has may still be acknowledged."""
@@ -326,7 +330,9 @@ class NsqChannel(virtual.Channel):
 
     def _is_for(self, source: Source, payload: Mapping[str, Any]) -> bool:
         route = self._routes.get(source)
-        return route is None or route(payload["properties"].get("delivery_info", {}).get("routing_key", ""))
+        if route is None:
+            return True
+        return route(payload["properties"].get("delivery_info", {}).get("routing_key", ""))
 
     def deliver_one(self) -> bool:
         """Call the consumer of the next message. Return False if there is none, or the prefetch count is reached."""
@@ -385,7 +391,8 @@ class NsqChannel(virtual.Channel):
     def _give_back(self) -> None:
         if self.connection is None or not self.connection.is_own_process:
             return
-        self.connection.deliveries.give_back_all([*self._turns, *self._cancelled, *self._getters.values()])
+        sources = [*self._turns, *self._cancelled, *self._getters.values()]
+        self.connection.deliveries.give_back_all(sources)
 
     def _share_prefetch(self) -> None:
         """Let each source request what the prefetch count leaves: a queue must not wait for one that is empty."""
@@ -393,17 +400,19 @@ class NsqChannel(virtual.Channel):
         limit = self.qos.prefetch_count or _UNLIMITED
         free = max(0, limit - sum(source.held for source in sources))
         for source in sources:
-            source.consumer.allow(limit if len(sources) == 1 else source.held + free)
+            allowed = limit
+            if len(sources) != 1:
+                allowed = source.held + free
+            source.consumer.allow(allowed)
 
 
 def _checked_arguments(queue: str, arguments: Mapping[str, Any], *, is_transient: bool) -> int | None:
     """Return the time to live of the queue's messages in ms. Raises ImproperlyConfigured."""
     allowed = (_QUEUE_TTL, _QUEUE_EXPIRES) if is_transient else (_QUEUE_TTL,)
-    refused = {
-        name: value
-        for name, value in arguments.items()
-        if value is not None and name not in allowed and _CLASSIC.get(name) != value
-    }
+    refused = {}
+    for name, value in arguments.items():
+        if value is not None and name not in allowed and _CLASSIC.get(name) != value:
+            refused[name] = value
     if refused:
         raise refusal(
             f"arguments {refused} of queue {queue}",

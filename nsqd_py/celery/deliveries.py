@@ -69,7 +69,9 @@ class Source:
         properties = payload["properties"]
         if message.timestamp_ns < self.since_ns:
             return True
-        limits_s = [self.ttl_s] if self.ttl_s is not None else []
+        limits_s = []
+        if self.ttl_s is not None:
+            limits_s = [self.ttl_s]
         if properties.get("expiration"):
             limits_s.append(float(properties["expiration"]) / 1000)
         age_s = (time_ns() - message.timestamp_ns) / 1e9

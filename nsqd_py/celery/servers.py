@@ -69,7 +69,10 @@ class Servers:
             for row in answer.get("topics") or ():
                 channels = {each["channel_name"]: each for each in row["channels"] or ()}
                 found = channels.get(channel)
-                waiting = row["depth"] if found is None else found["depth"] + found["deferred_count"]
+                if found is None:
+                    waiting = row["depth"]
+                else:
+                    waiting = found["depth"] + found["deferred_count"]
                 depths.append(waiting)
         return depths
 

@@ -111,4 +111,6 @@ class Discovery:
 
     def is_empty(self, lookupds: Iterable[str]) -> bool:
         """True if there is no nsqd, according to all of these nsqlookupds."""
-        return not self._direct and all(self._answers.get(lookupd) == () for lookupd in lookupds)
+        if self._direct:
+            return False
+        return all(self._answers.get(lookupd) == () for lookupd in lookupds)

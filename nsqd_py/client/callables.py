@@ -86,4 +86,6 @@ def _function(call: Any) -> Any:
 
 def _is(kind: Callable[[Any], bool], call: Any) -> bool:
     call = _function(call)
-    return kind(call) or (not inspect.isclass(call) and kind(type(call).__call__))
+    if kind(call):
+        return True
+    return not inspect.isclass(call) and kind(type(call).__call__)

@@ -95,17 +95,25 @@ def nsqds_in(document: Any) -> tuple[str, ...]:
 
 def producers_in(document: Any) -> list[Any]:
     """Return the producers in an answer to /lookup or /nodes. Raises ValueError."""
-    if isinstance(document, dict) and isinstance(document.get("data"), dict):
-        document = document["data"]  # nsqlookupds before 1.0
-    producers = document.get("producers") if isinstance(document, dict) else None
+    data = _value_in(document, "data")
+    if isinstance(data, dict):
+        document = data  # nsqlookupds before 1.0
+    producers = _value_in(document, "producers")
     if not isinstance(producers, list):
         raise ValueError("the answer has no list of producers")
     return producers
 
 
+def _value_in(document: Any, key: str) -> Any:
+    """Return the value of a key; None if it is missing, or the document is no object."""
+    if isinstance(document, dict):
+        return document.get(key)
+    return None
+
+
 def _address(producer: Any) -> str:
-    host = producer.get("broadcast_address") if isinstance(producer, dict) else None
-    port = producer.get("tcp_port") if isinstance(producer, dict) else None
+    host = _value_in(producer, "broadcast_address")
+    port = _value_in(producer, "tcp_port")
     if not (isinstance(host, str) and host and isinstance(port, int)):
         raise ValueError("a producer in the answer has no broadcast_address and tcp_port")
     return join_address(host if host.isprintable() else ascii(host), port)  # it is logged

@@ -35,7 +35,9 @@ class Requeue(Exception):
 
 
 def _checked(delay_s: Delay | None) -> int | None:
-    return None if delay_s is None else milliseconds_of(delay_s)
+    if delay_s is None:
+        return None
+    return milliseconds_of(delay_s)
 
 
 class BatchWindow(Protocol):
@@ -268,7 +270,9 @@ class MessageBatch:
     def _take(self, ids: Collection[bytes]) -> None:
         requested = set(ids)
         open_ids = self._open_set()
-        taken = self._taken(ids) if len(requested) == len(ids) and requested <= open_ids else []
+        taken = []
+        if len(requested) == len(ids) and requested <= open_ids:
+            taken = self._taken(ids)
         if len(taken) < len(ids):
             open_ids.update(taken)
             raise AlreadyAnswered("a message was answered before, is here twice, or is of another batch")

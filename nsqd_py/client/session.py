@@ -89,7 +89,9 @@ def identify_document(options: ClientOptions, hostname: str) -> bytes:
 
 
 def _milliseconds(seconds: float) -> int:
-    return _OFF_MS if seconds < 0 else round(seconds * _SECOND_MS)
+    if seconds < 0:
+        return _OFF_MS
+    return round(seconds * _SECOND_MS)
 
 
 def _negotiated(fields: dict[str, Any]) -> Negotiated:
@@ -193,7 +195,10 @@ class ClientSession:
         try:
             if self._layer is not None:
                 data = self._layer.decode(data)
-            events = self._events(self._parser.feed(data)) if self._is_ready else self._go_on(data)
+            if self._is_ready:
+                events = self._events(self._parser.feed(data))
+            else:
+                events = self._go_on(data)
         except LayerError as error:
             broken = self._broken(str(error))
             if isinstance(broken.error, HandshakeFailed):
@@ -304,5 +309,8 @@ class ClientSession:
         except OSError as error:
             raise HandshakeFailed(self._address, str(error)) from error
         self._encode_output()
-        self._layer = layer if self._layer is None else Stacked(self._layer, layer)
+        if self._layer is None:
+            self._layer = layer
+        else:
+            self._layer = Stacked(self._layer, layer)
         return layer.decode(self._parser.take_rest())

@@ -50,7 +50,9 @@ class HttpAccess(AdminClient):
 
     def _request(self, method: str, url: Url, answer: Answer) -> bytes:
         """The token or login is sent over TLS only, to servers that may see it."""
-        headers = self.headers_for(join_address(url.host, url.port)) if url.is_secure else {}
+        headers = {}
+        if url.is_secure:
+            headers = self.headers_for(join_address(url.host, url.port))
         limits = self.answer_s, self.max_answer_bytes
         try:
             whole = f"{url.origin}{url.path}"

@@ -285,7 +285,9 @@ class Cluster:
         if now_s - self._began_s > _SETTLED_AFTER_S:
             return True
         is_listed = self.unheard_lookups <= len(self.failed_lookups)
-        return is_listed and all(node.answers > 1 or node.failure for node in self.nodes.values())
+        if not is_listed:
+            return False
+        return all(node.answers > 1 or node.failure for node in self.nodes.values())
 
     def _adding_up(self) -> Iterator[None]:
         """Add up what changed in this round."""
@@ -321,7 +323,10 @@ class Cluster:
         elif part.rates is not QUIET:
             self._rest(node, of_all, part, is_known=scale > 0)
         self._mark(node, of_all, part, row)
-        part.log_bytes = number_in(row, "log_bytes") if "log_bytes" in row else NOT_REPORTED
+        if "log_bytes" in row:
+            part.log_bytes = number_in(row, "log_bytes")
+        else:
+            part.log_bytes = NOT_REPORTED
         return part
 
     def _observe_channels(
@@ -397,7 +402,9 @@ class Cluster:
         """Note what our nsqd says of messages that no consumer finishes."""
         ready = number_in(row, "ready_count") if "ready_count" in row else None
         attempts = number_in(row, "most_attempts")
-        marks = attempts, read_time_ns(row, "stalled_timestamp"), text_in(row, "dead_letter_error"), ready
+        stalled_ns = read_time_ns(row, "stalled_timestamp")
+        refused = text_in(row, "dead_letter_error")
+        marks = attempts, stalled_ns, refused, ready
         if marks != (part.attempts, part.stalled_ns, part.refused, part.ready):
             part.attempts, part.stalled_ns, part.refused, part.ready = marks
             self._touch(node, of_all)
@@ -488,7 +495,10 @@ class Cluster:
     def parts_of(self, topic: str, channel: str = "") -> Iterator[tuple[Node, Part]]:
         """Yield each nsqd that has the topic or channel, and its part; none that has come since this cluster was made."""
         row = self.topics.get(topic)
-        found: TopicRow | ChannelRow | None = row if not channel or row is None else row.channels.get(channel)
+        if not channel or row is None:
+            found: TopicRow | ChannelRow | None = row
+        else:
+            found = row.channels.get(channel)
         if found is not None:
             for address, part in found.parts.items():
                 node = self.nodes.get(address)
@@ -502,16 +512,16 @@ class Cluster:
 
     def pairs(self) -> list[Pair]:
         """Return all primaries and their standbys."""
-        return pairs(
-            NodeInGroup(
-                node.address,
-                tcp_address(node.reported) if node.reported.get("tcp_port") else "",
-                node.role,
-                not node.failure and not node.is_late,
-            )
-            for node in self.nodes.values()
-            if node.role is not None or node.failure
-        )
+        nodes = [node for node in self.nodes.values() if node.role is not None or node.failure]
+        return pairs(map(_in_group, nodes))
+
+
+def _in_group(node: Node) -> NodeInGroup:
+    tcp = ""
+    if node.reported.get("tcp_port"):
+        tcp = tcp_address(node.reported)
+    is_answering = not node.failure and not node.is_late
+    return NodeInGroup(node.address, tcp, node.role, is_answering)
 
 
 def _drain(before: Drain | None, document: Any, now_s: float) -> Drain | None:

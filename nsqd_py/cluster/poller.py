@@ -22,6 +22,7 @@ import gevent.socket
 from nsqd_py.cluster.admin_client import Answer, UpstreamError, parsed, shown_address
 from nsqd_py.cluster.model import SLOW_ANSWER_S, BadStats, Cluster, Node
 from nsqd_py.cluster.producers import (
+    SharedAddress,
     departed_in,
     http_address,
     merged_producers,
@@ -163,7 +164,10 @@ class ClusterPoller:
 
     def round(self, *, waits_for_all: bool = False) -> None:
         """Ask all servers, and wait for those that are usually in time, or for all."""
-        limit_s = None if waits_for_all else min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
+        if waits_for_all:
+            limit_s = None
+        else:
+            limit_s = min(self._interval_s * _WAITING_PART, _LONGEST_WAIT_S)
         self._ask(self._lookups.values(), limit_s)
         reported = self._listed()
         if not self._lookups:
@@ -197,18 +201,19 @@ class ClusterPoller:
     def _listed(self) -> dict[str, Statistics]:
         """Return the nsqds that the nsqlookupds list, by address, and note what else these say."""
         cluster = self.cluster
-        lookups = self._lookups.values()
-        by_lookupd = {
-            shown_address(address): in_slices(lookup.nodes)
-            for address, lookup in self._lookups.items()
-            if lookup.nodes is not None
-        }
+        by_lookupd = {}
+        departed: set[str] = set()
+        shared: dict[str, SharedAddress] = {}
+        for address, lookup in self._lookups.items():
+            departed |= lookup.departed
+            shared |= lookup.shared
+            if lookup.nodes is not None:
+                by_lookupd[shown_address(address)] = in_slices(lookup.nodes)
         listed = {http_address(node): node for node in merged_producers(by_lookupd)}
-        departed = frozenset[str]().union(*(lookup.departed for lookup in lookups))
-        cluster.unheard_lookups = sum(lookup.nodes is None for lookup in lookups)
+        cluster.unheard_lookups = sum(lookup.nodes is None for lookup in self._lookups.values())
         cluster.heard_lookups = tuple(by_lookupd)
-        cluster.departed = departed - listed.keys()
-        cluster.shared = {address: row for lookup in lookups for address, row in lookup.shared.items()}
+        cluster.departed = frozenset(departed - listed.keys())
+        cluster.shared = shared
         return listed
 
     def _ask(self, questions: Iterable[Question], limit_s: float | None) -> None:
@@ -225,7 +230,10 @@ class ClusterPoller:
         for question in in_slices(asked):
             question.is_late = question.is_busy and not question.is_heard
             question.late_rounds = question.late_rounds + 1 if question.is_late else 0
-            question.prompt_rounds = 0 if question.is_late else question.prompt_rounds + 1
+            if question.is_late:
+                question.prompt_rounds = 0
+            else:
+                question.prompt_rounds += 1
 
     def add_standbys(self, addresses: Iterable[str]) -> None:
         """Ask these standbys too. A primary that is gone cannot say where they are."""
@@ -279,7 +287,9 @@ class ClusterPoller:
         """True if an nsqd that no nsqlookupd lists does not answer, and does not only change its role."""
         has_lease = node.role is not None and node.role.lease is not None
         age_s = node.age_s(self._clock())
-        return bool(node.failure) and not (has_lease and age_s is not None and age_s < _ROLE_CHANGE_S)
+        if not node.failure:
+            return False
+        return not (has_lease and age_s is not None and age_s < _ROLE_CHANGE_S)
 
     def _note_lateness(self, node: Node, question: Question) -> None:
         node.asked_s = question.began_s
@@ -358,7 +368,10 @@ class ClusterPoller:
             self.cluster.fail(node, "the answer could not be read")
             self._report(error)
         node.took_s = self._clock() - began_s
-        node.slow_answers = node.slow_answers + 1 if node.took_s >= SLOW_ANSWER_S else 0
+        if node.took_s >= SLOW_ANSWER_S:
+            node.slow_answers += 1
+        else:
+            node.slow_answers = 0
         if self.checks_tcp and not node.failure and self._tcp_is_due(node):
             self._check_tcp(node)
 
@@ -393,7 +406,8 @@ class ClusterPoller:
                 self._standbys[address] = self._info_of(address, address)
         elif not self._lookups:
             is_unknown = address not in self._infos or node.failure
-            if (self.asks_info and is_unknown) or (node.role is not None and not has_address):
+            needs_address = node.role is not None and not has_address
+            if needs_address or (self.asks_info and is_unknown):
                 self._infos[address] = self._info_of(self._nsqds[address], address)
                 self.cluster.add_node(address, self._infos[address])
 

@@ -16,10 +16,10 @@ _MOST_DIGITS = 18
 def producer(row: Any) -> Statistics:
     """Return an nsqd as `/nodes` and `/lookup` of nsqlookupd describe it."""
     tombstones = list_in(row, "tombstones")
-    topics = [
-        {"topic": topic, "tombstoned": index < len(tombstones) and tombstones[index] is True}
-        for index, topic in enumerate(texts_in(row, "topics"))
-    ]
+    topics = []
+    for index, topic in enumerate(texts_in(row, "topics")):
+        is_tombstoned = index < len(tombstones) and tombstones[index] is True
+        topics.append({"topic": topic, "tombstoned": is_tombstoned})
     return _producer(row, text_in(row, "remote_address"), topics)
 
 
@@ -67,7 +67,8 @@ def merged_producers(by_lookupd: Mapping[str, Iterable[Statistics]]) -> list[Sta
     merged: dict[tuple[str, str], Statistics] = {}
     for lookupd, nodes in by_lookupd.items():
         for node in nodes:
-            known = merged.setdefault((tcp_address(node), http_address(node)), dict(node))
+            addresses = tcp_address(node), http_address(node)
+            known = merged.setdefault(addresses, dict(node))
             known["remote_addresses"] = known["remote_addresses"] or []
             known["remote_addresses"].append(f"{lookupd}/{node['remote_address'] or 'N/A'}")
     nodes = list(merged.values())
@@ -139,10 +140,15 @@ def version_key(version: str) -> tuple[Any, ...]:
     numbers = core.split(".")
     if len(numbers) != 3 or not all(map(_is_number, numbers)):
         return (0, 0, 0, 1)
-    identifiers = [
-        (0, int(part), "") if _is_number(part) else (1, 0, part) for part in extra.split(".") if part
-    ]
+    identifiers = [_identifier(part) for part in extra.split(".") if part]
     return (*map(int, numbers), 0 if extra else 1, *identifiers)
+
+
+def _identifier(text: str) -> tuple[int, int, str]:
+    """Return a sort key for a part of a version's extra: numbers come before words."""
+    if _is_number(text):
+        return 0, int(text), ""
+    return 1, 0, text
 
 
 def _is_number(text: str) -> bool:

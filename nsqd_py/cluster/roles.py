@@ -119,7 +119,9 @@ def _listed_standby(row: Mapping[str, Any]) -> ListedStandby:
 
 
 def _lease(found: Any) -> GroupLease | None:
-    return read_as(GroupLease, found) if isinstance(found, Mapping) else None
+    if isinstance(found, Mapping):
+        return read_as(GroupLease, found)
+    return None
 
 
 def lag_in(row: Mapping[str, Any]) -> Lag:
@@ -184,7 +186,9 @@ class Pair(NamedTuple):
 
     @property
     def as_of_s(self) -> float | None:
-        return None if self.as_of_ms is None else self.as_of_ms / 1000
+        if self.as_of_ms is None:
+            return None
+        return self.as_of_ms / 1000
 
 
 def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
@@ -206,16 +210,18 @@ def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
     for address, (primary, listed) in listing.items():
         if isinstance(primary.role, Primary):
             pair = _pair(primary, primary.role, address or listed.address, listed)
-            found.append(pair._replace(state=FAILED) if address in silent else pair)
+            if address in silent:
+                pair = pair._replace(state=FAILED)
+            found.append(pair)
     served = {pair.primary for pair in found}
     for primary in primaries:
         if primary.address not in served and isinstance(primary.role, Primary):
             found.append(_pair(primary, primary.role, "", None))
-    leases = {
-        member.address: member.role.lease
-        for member in known.values()
-        if member.is_answering and member.role is not None and member.role.lease is not None
-    }
+    leases = {}
+    for address, member in known.items():
+        lease = member.role.lease if member.role is not None else None
+        if member.is_answering and lease is not None:
+            leases[address] = lease
     found = [_with_leases(pair, leases) for pair in found]
     return sorted(found, key=lambda pair: (pair.primary, pair.standby))
 
@@ -249,7 +255,9 @@ def _pair(primary: NodeInGroup, role: Primary, standby: str, listed: ListedStand
 def _of_standby(
     member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | None, listed: ListedStandby | None
 ) -> Pair:
-    of_primary = primary.role if primary is not None and isinstance(primary.role, Primary) else None
+    of_primary = None
+    if primary is not None and isinstance(primary.role, Primary):
+        of_primary = primary.role
     lag = role.lag
     as_of_ms = role.last_round_ms_ago
     if listed is not None and role.state != CONNECTING:

@@ -89,7 +89,10 @@ def channel_rates(now: Numbers, before: Numbers, scale: float, finished: int | N
     timed_out = now[_TIMED_OUT] - before[_TIMED_OUT]
     if finished is None:
         has_consumers = now[_CLIENTS] or before[_CLIENTS] or before[_IN_FLIGHT]
-        finished = came - waited if has_consumers else min(came - waited, came)
+        if has_consumers:
+            finished = came - waited
+        else:
+            finished = min(came - waited, came)
     has_moved = came or growth or finished > 0
     if not has_moved and requeued <= 0 and timed_out <= 0:
         return QUIET
@@ -143,7 +146,10 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
     given = row.get("e2e_processing_latency")
     if not given or not given["percentiles"] or not given["count"]:
         return ()
-    return tuple((_float(item["quantile"]), _float(item["value"])) for item in given["percentiles"])
+    found = []
+    for item in given["percentiles"]:
+        found.append((_float(item["quantile"]), _float(item["value"])))
+    return tuple(found)
 
 
 def read_damage(row: Mapping[str, Any]) -> Damage:
@@ -303,8 +309,13 @@ class ChannelRow(Sum):
     def add_up(self) -> None:
         Sum.add_up(self)
         parts = self.parts.values()
-        self.unconsumed_parts = sum(part.counts[_DEPTH] > 0 and not part.counts[_CLIENTS] for part in parts)
-        self.tried_parts = sum(part.attempts > 0 or part.refused != "" for part in parts)
+        self.unconsumed_parts = 0
+        self.tried_parts = 0
+        for part in parts:
+            if part.counts[_DEPTH] > 0 and not part.counts[_CLIENTS]:
+                self.unconsumed_parts += 1
+            if part.attempts > 0 or part.refused:
+                self.tried_parts += 1
 
     @property
     def statistics(self) -> ChannelCounts:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nsqd_py.cluster.roles import Lag, lag_in
-from nsqd_py.cluster.values import number_in, read_as
+from nsqd_py.cluster.values import number_in, read_as, value_in
 
 
 class Store(NamedTuple):
@@ -41,7 +41,7 @@ class Store(NamedTuple):
 
 def read_store(document: Any) -> Store | None:
     """Return the store in an answer of /stats; None for an nsqd without one, also for Go's."""
-    found = document.get("store") if isinstance(document, Mapping) else None
+    found = value_in(document, "store")
     if not isinstance(found, Mapping):
         return None
     damaged = number_in(found, "damaged_objects") - number_in(found, "repaired_objects")

@@ -18,13 +18,20 @@ Pace = Callable[[Iterable[Any]], Iterable[Any]]
 MOST_COUNT = 2**53
 
 
+def value_in(document: Any, key: str) -> object:
+    """Return the value of a key; None if it is missing, or the document is no object."""
+    if isinstance(document, Mapping):
+        return document.get(key)
+    return None
+
+
 def text_in(document: Any, key: str) -> str:
-    value = document.get(key) if isinstance(document, Mapping) else None
+    value = value_in(document, key)
     return value if isinstance(value, str) else ""
 
 
 def number_in(document: Any, key: str) -> int:
-    value = document.get(key) if isinstance(document, Mapping) else None
+    value = value_in(document, key)
     if isinstance(value, int) and not isinstance(value, bool) and -MOST_COUNT <= value <= MOST_COUNT:
         return value
     return 0
@@ -32,18 +39,20 @@ def number_in(document: Any, key: str) -> int:
 
 def number_or_none(document: Any, key: str) -> int | None:
     """Return a number that may be missing or null."""
-    if isinstance(document, Mapping) and isinstance(document.get(key), int):
+    if isinstance(value_in(document, key), int):
         return number_in(document, key)
     return None
 
 
 def flag_in(document: Any, key: str) -> bool:
-    return isinstance(document, Mapping) and document.get(key) is True
+    return value_in(document, key) is True
 
 
 def list_in(document: Any, key: str) -> list[Any]:
-    value = document.get(key) if isinstance(document, Mapping) else None
-    return value if isinstance(value, list) else []
+    value = value_in(document, key)
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def rows_in(document: Any, key: str) -> list[Mapping[str, Any]]:

@@ -144,7 +144,8 @@ def damage_in(path: Path, salt: int | None = None, end: int | None = None, start
     """
     with open(path, "rb", buffering=0) as file:
         descriptor = file.fileno()
-        end = end if end is not None else os.fstat(descriptor).st_size
+        if end is None:
+            end = os.fstat(descriptor).st_size
         found = []
         try:
             header = FileHeader.decode(os.pread(descriptor, FILE_HEADER_BYTES, 0))

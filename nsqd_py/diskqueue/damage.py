@@ -169,6 +169,9 @@ def missing_files(
         high = parts[-1][1]
         known = [seq for seq in file_seqs if hole_low <= seq <= low]
         # The first hole also covers files that were dropped long ago: the start of the missing one is only an estimate.
-        first_seq = known[-1] if known else (hole_low or low)
+        if known:
+            first_seq = known[-1]
+        else:
+            first_seq = hole_low or low
         found.append(MissingFile(log_file_name(topic, first_seq), low, high, count_of(parts)))
     return found

@@ -182,13 +182,10 @@ def _from_columns(body: bytes, count: int, *, has_due: bool) -> Messages:
     return Messages(topic, channel, nsqd, timestamps_ns, attempts, ids, bodies, due_ns)
 
 
-def record_positions(
-    data: records.Data, start: int, salt: int, end: int | None = None
-) -> Iterator[tuple[int, records.RecordHeader]]:
-    """Yield position and header of each record that begins in start..end (not included); damage is skipped."""
-    limit = len(data) if end is None else end
+def record_positions(data: records.Data, start: int, salt: int) -> Iterator[tuple[int, records.RecordHeader]]:
+    """Yield position and header of each record from `start` on; damage is skipped."""
     position: int | None = start
-    while position is not None and position < limit:
+    while position is not None and position < len(data):
         try:
             header = records.checked_header(data, position, salt)
         except (records.Damaged, records.Incomplete):

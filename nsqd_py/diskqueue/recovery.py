@@ -292,7 +292,10 @@ class _Walk:
         data = self._data
         expected = self._expected
         newest_ns = 0
-        until = self._until if self._until is not None else sys.maxsize
+        if self._until is not None:
+            until = self._until
+        else:
+            until = sys.maxsize
         stop = min(position + INDEX_EVERY, self._size - RECORD_HEADER_BYTES)
         window, begin = data.window(position, RECORD_HEADER_BYTES)
         # The start of the last one, its number, and the latest time before it.
@@ -402,7 +405,9 @@ class _Walk:
         if header is not None and self._until is not None and header.first_seq >= self._until:
             return  # the next file has it
         is_record = header is not None and self._follows(header)
-        record_end = min(position + header.record_bytes, self._size) if header is not None else position
+        record_end = position
+        if header is not None:
+            record_end = min(position + header.record_bytes, self._size)
         first = header if is_record else None
         end = self._written_end(position, first)
         if is_record and end <= record_end:

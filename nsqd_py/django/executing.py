@@ -141,7 +141,9 @@ def _begin(result: Any, stored: Any, attempts: int) -> None:
 
 
 def _call(result: Any) -> Any:
-    context = (TaskContext(task_result=result),) if result.task.takes_context else ()
+    context = []
+    if result.task.takes_context:
+        context.append(TaskContext(task_result=result))
     return result.task.call(*context, *result.args, **result.kwargs)
 
 

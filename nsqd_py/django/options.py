@@ -257,7 +257,9 @@ def _are_apart(one: BackendOptions, other: BackendOptions) -> bool:
         (one.lookupd_http_addresses, other.lookupd_http_addresses),
     ]
     named = [(first, second) for first, second in pairs if first or second]
-    return bool(named) and all(first and second and not {*first} & {*second} for first, second in named)
+    if not named:
+        return False
+    return all(first and second and not {*first} & {*second} for first, second in named)
 
 
 def _unknown(name: object, known: Collection[str]) -> Problem:

@@ -184,7 +184,9 @@ class Feed:
         """Note for the next round where files were dropped or replaced, which no publish need have caused."""
         for name, copied in self._topics.items():
             topic = self._broker.topics.get(name)
-            if topic is not None and topic.log is copied.log and copied.listed is not copied.log.files:
+            if topic is None or topic.log is not copied.log:
+                continue
+            if copied.listed is not copied.log.files:
                 self._changed.setdefault(topic, set())
 
     def is_outdated(self) -> bool:
@@ -225,7 +227,9 @@ class Feed:
         """
         unread = self.unread()
         oldest_ns = self.oldest_ns(since_ns)
-        behind_ns = self._broker.clock() - oldest_ns if oldest_ns else 0
+        behind_ns = 0
+        if oldest_ns:
+            behind_ns = self._broker.clock() - oldest_ns
         return Lag(
             unread.messages + self.message_count - confirmed.messages,
             unread.size_bytes + self.size_bytes - confirmed.size_bytes,

@@ -33,15 +33,17 @@ def check_data(options: NsqdOptions) -> int:
     try:
         with _refusing(directory), locked(directory, is_exclusive=False):
             store = _check_store(options, directory)
-            report, _ = load_directory(
-                directory, _now_ns(directory), store.ranges if store is not None else {}
-            )
+            ranges = store.ranges if store is not None else {}
+            report, _ = load_directory(directory, _now_ns(directory), ranges)
             hint = _hint(report, directory, has_store=store is not None)
     except DataRefused as error:
         _complain(f"nsqd-py: {error}")
         return BAD_USAGE
     if options.log_format == JSON:
-        _say(as_json(report, store.as_json() if store is not None else None))
+        of_store = None
+        if store is not None:
+            of_store = store.as_json()
+        _say(as_json(report, of_store))
     else:
         lines = list(as_text(report))
         if store is not None:
@@ -49,7 +51,9 @@ def check_data(options: NsqdOptions) -> int:
         _say("\n".join(map(one_line, lines)))
     if hint:
         _complain(f"nsqd-py: {hint}")
-    return WELL if report.is_well and (store is None or store.is_well) else DAMAGED
+    if report.is_well and (store is None or store.is_well):
+        return WELL
+    return DAMAGED
 
 
 def _hint(report: DirectoryReport, directory: Path, *, has_store: bool) -> str:

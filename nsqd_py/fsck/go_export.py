@@ -157,7 +157,9 @@ class _Queue:
                 except (Damaged, Incomplete) as error:
                     raise DataRefused(f"{file.path}: message {seq} cannot be read any more") from error
             index = seq - batch.first_seq
-            attempts = waiting[seq][1] if seq in waiting else 0
+            attempts = 0
+            if seq in waiting:
+                attempts = waiting[seq][1]
             yield batch.timestamp_ns, attempts, batch.base_id + index, batch.message(index)
         file.close()
 
@@ -187,8 +189,11 @@ class _Queue:
 
 
 def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
-    positions = {name: saved for name, saved in topic.positions.items() if may_last(name)}
-    for channel, saved in ((None, SavedPosition()), *sorted(positions.items())):
+    positions: list[tuple[str | None, SavedPosition]] = [(None, SavedPosition())]
+    for name, saved in sorted(topic.positions.items()):
+        if may_last(name):
+            positions.append((name, saved))
+    for channel, saved in positions:
         queue = _Queue(topic, channel, saved)
         queue.later = topic.log.later(queue.ranges(topic.log), saved.waiting, now_ns)
         yield queue

@@ -75,9 +75,13 @@ class LogNumbers:
 
     @property
     def _absent(self) -> list[Range]:
-        lows = [0, *(high for _, high in self.readable)]
-        highs = [*(low for low, _ in self.readable), self.end]
-        return [(low, high) for low, high in zip(lows, highs, strict=True) if low < high]
+        absent = []
+        reached = 0
+        for low, high in [*self.readable, (self.end, self.end)]:
+            if reached < low:
+                absent.append((reached, low))
+            reached = high
+        return absent
 
     def missing(self, saved: Iterable[SavedPosition], held: SavedPosition | None) -> list[Range]:
         """Return the unreadable numbers that some channel, or the topic, has not finished."""
@@ -85,7 +89,11 @@ class LogNumbers:
             hole for position in saved for hole in needed_of(self.holes, position.finished, self.released)
         ]
         unreleased = [(max(low, self.released), high) for low, high in self.holes]
-        return missing + needed_of(unreleased, held.finished if held is not None else SeqRanges(), self.end)
+        if held is not None:
+            finished = held.finished
+        else:
+            finished = SeqRanges()
+        return missing + needed_of(unreleased, finished, self.end)
 
     def unfinished(self, saved: SavedPosition) -> list[Range]:
         """Return the readable messages that this channel has not finished."""
@@ -100,7 +108,8 @@ class LogNumbers:
         released = count_of(self.readable) - count_of(self.held)
         deferred = len(self.later(unfinished, saved.waiting, now_ns))
         missing = count_of(needed_of(self.holes, saved.finished, self.released))
-        stored = count_of(needed_of(common(self._absent, self.stored), saved.finished, self.released))
+        only_stored = common(self._absent, self.stored)
+        stored = count_of(needed_of(only_stored, saved.finished, self.released))
         return ChannelReport(name, is_paused, count - deferred, deferred, released - count, missing, stored)
 
     def later(self, unfinished: list[Range], waiting: PackedWaits, now_ns: int) -> set[int]:
@@ -178,7 +187,9 @@ class _Reader:
             self._note(path, DamageKind.METADATA, 0, path.stat().st_size)
         entries = {entry.name: entry for entry in named}
         for name in sorted(entries.keys() | found.keys()):
-            own = found[name].journals.get("") if name in found else None
+            own = None
+            if name in found:
+                own = found[name].journals.get("")
             if own is not None and says_deleted(own):  # a start of nsqd completes its deletion
                 continue
             entry = entries.get(name, metadata.TopicEntry(name))
@@ -196,7 +207,9 @@ class _Reader:
         known = [position for position in saved.values() if position is not None]
         deleted = {name for name, position in saved.items() if position is not None and position.is_deleted}
         names = [name for name in {**entry.channels, **saved} if name not in deleted]
-        log_end = files[-1].file.end_seq if files else 0
+        log_end = 0
+        if files:
+            log_end = files[-1].file.end_seq
         ends = [log_end, *(position.end for position in known)]
         if held is not None:
             ends.append(held.end)
@@ -248,7 +261,10 @@ class _Reader:
     ) -> list[recovery.RecoveredFile]:
         log = recovery.read_log(found.logs, stop, is_check=True)
         for path, _, _, found_seq in log.unreadable:
-            problem = DamageKind.UNREADABLE if found_seq is None else DamageKind.WRONG_NAME
+            if found_seq is None:
+                problem = DamageKind.UNREADABLE
+            else:
+                problem = DamageKind.WRONG_NAME
             detail = "" if found_seq is None else f"it begins with number {found_seq}"
             self._note(path, problem, 0, path.stat().st_size, detail)
         for recovered in log.files:

@@ -120,7 +120,9 @@ def parse_go_position(data: bytes) -> GoPosition | None:
     if match is None:
         return None
     position = GoPosition(*map(int, match.group("depth", "read", "read_at", "write", "write_at")))
-    return position if position[1:3] <= position[3:] else None
+    if position[1:3] <= position[3:]:
+        return position
+    return None
 
 
 # ---- messages
@@ -191,4 +193,6 @@ def _plausible_bytes(data: bytes, index: int) -> int:
 
 
 def _may_follow(head: bytes) -> bool:
-    return len(head) < HEAD_BYTES or not any(head) or _plausible_bytes(head, 0) > 0
+    if len(head) < HEAD_BYTES:
+        return True
+    return not any(head) or _plausible_bytes(head, 0) > 0

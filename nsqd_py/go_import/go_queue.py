@@ -78,7 +78,9 @@ class GoQueue:
         if position.read_number > max(self.files):
             return True
         path = self.files.get(position.read_number)
-        return path is not None and path.is_file() and position.read_offset > path.stat().st_size
+        if path is None:
+            return False
+        return path.is_file() and position.read_offset > path.stat().st_size
 
     def _first_position(self, on_damage: OnDamage) -> go_files.GoPosition:
         """Return a position before all messages, since without a known position all must be delivered."""
@@ -92,7 +94,10 @@ class GoQueue:
 
     def _report_missing(self, first: int, after: int, on_damage: OnDamage) -> None:
         if after > first:
-            reason = "it is missing" if after == first + 1 else f"it and {after - first - 1} more are missing"
+            if after == first + 1:
+                reason = "it is missing"
+            else:
+                reason = f"it and {after - first - 1} more are missing"
             on_damage(GoDamage(go_files.go_file_name(self.topic, self.channel, first), 0, 0, reason))
 
 

@@ -263,7 +263,9 @@ class _Importer:
         """Return the topics of `nsqd.dat`; None if there is no file, or it is invalid."""
         path = self.directory / METADATA_FILE
         try:
-            return read_metadata(path) if path.exists() else None
+            if path.exists():
+                return read_metadata(path)
+            return None
         except StartError as error:
             self.log.error("IMPORT: %s", error)
             return None
@@ -334,8 +336,13 @@ def _go_topic(entry: TopicEntry) -> GoTopic:
 
 def _is_of_ephemeral(queue: GoQueue) -> bool:
     """True if it is of an ephemeral topic, or channel. Go's nsqd writes one for a lasting channel of an ephemeral topic."""
-    names = [queue.topic] if queue.channel is None else [queue.topic, queue.channel]
-    return all(is_valid_name(name.encode()) for name in names) and any(map(is_ephemeral, names))
+    if queue.channel is None:
+        names = [queue.topic]
+    else:
+        names = [queue.topic, queue.channel]
+    if not all(is_valid_name(name.encode()) for name in names):
+        return False
+    return any(map(is_ephemeral, names))
 
 
 def may_last(name: str) -> bool:

@@ -185,7 +185,9 @@ class TopicImport:
             for other, backlog in backlogs.items():
                 if other != channel and backlog.high > backlog.low:
                     position.finished.add_missing(backlog.low, backlog.high)
-            waits = backlogs[channel].waits if channel in backlogs else []
+            waits = []
+            if channel in backlogs:
+                waits = backlogs[channel].waits
             self._save(journal_name(self.topic.name, channel), position, waits)
         if self.topic.is_paused and channels:
             # Messages that it held back before are released: they cannot wait behind what its channels get now.
@@ -273,6 +275,9 @@ class LogWriter:
 def _note_tried(tried: list[Wait], seq: int, attempts: int) -> None:
     """Add a message to the runs; neighbours with equal attempts are one run."""
     low = seq
-    if tried and tried[-1][1] == seq and tried[-1][3] == attempts:
-        low = tried.pop()[0]
+    if tried:
+        first, end, _, attempts_before = tried[-1]
+        if end == seq and attempts_before == attempts:
+            low = first
+            tried.pop()
     tried.append((low, seq + 1, 0, attempts))

@@ -71,7 +71,9 @@ def remaining_s(answer: Any, identity: str) -> int | None:
 def written(answer: Any) -> int | None:
     """Return the revision of a transaction; None if its comparison did not hold. Raises ValueError."""
     fields = _transaction(answer)
-    return _revision(fields) if fields.get("succeeded") else None
+    if fields.get("succeeded"):
+        return _revision(fields)
+    return None
 
 
 def failed(answer: Any, key: str) -> tuple[bool, Pair | None]:

@@ -97,7 +97,9 @@ class LeaseKeeper:
     @property
     def number(self) -> int:
         """The number of the lease that this nsqd has; 0 if it has none."""
-        return self._lease.number if self._lease is not None else 0
+        if self._lease is not None:
+            return self._lease.number
+        return 0
 
     @property
     def remaining_s(self) -> float:
@@ -163,7 +165,9 @@ class LeaseKeeper:
         self._answered()
         self._report_stranger(state)
         # A lease of this nsqd's last life ends by itself.
-        other = state.holder if state.holder != self._holder else None
+        other = None
+        if state.holder != self._holder:
+            other = state.holder
         has_changed = other != self.other_holder
         self.other_holder = other
         if lease is not None:
@@ -317,7 +321,10 @@ class LeaseWatch:
     def _wait(self) -> None:
         self._timer.close()
         self._timer = self._timer.loop.timer(self._keeper.remaining_s, ref=False)
-        self._timer.start(self._wait if self._is_held() else self.check)
+        call = self.check
+        if self._is_held():
+            call = self._wait
+        self._timer.start(call)
 
     def _is_held(self) -> bool:
         """True while the keeper holds the lease with which this began, not a later one."""

@@ -62,7 +62,9 @@ def parse_address(text: str) -> LookupAddress:
 def literal_endpoint(host: str, port: int) -> Endpoint | None:
     """Return the endpoint of an IP address, None for a name."""
     target: Any = literal_target(host, port)
-    return None if target is None else Endpoint(*target)
+    if target is None:
+        return None
+    return Endpoint(*target)
 
 
 class EndpointSelection:

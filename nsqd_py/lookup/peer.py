@@ -135,7 +135,9 @@ class ChannelQuery:
 
 def lasting_channels(answer: Any) -> list[str]:
     """Return the channels of an answer, without ephemeral channels and invalid names. Raises HttpClientError."""
-    names = answer.get("channels") if isinstance(answer, dict) else None
+    names = None
+    if isinstance(answer, dict):
+        names = answer.get("channels")
     if not isinstance(names, list):
         raise HttpClientError("the answer has no list of channels")
     if len(names) > MAX_CHANNELS:
@@ -181,7 +183,10 @@ class LookupPeer:
 
     def __init__(self, endpoint: Endpoint, address: LookupAddress, context: PeerContext) -> None:
         self.endpoint = endpoint
-        self.name = address.text if address.endpoint is not None else f"{address.text} at {endpoint}"
+        if address.endpoint is not None:
+            self.name = address.text
+        else:
+            self.name = f"{address.text} at {endpoint}"
         self.query: ChannelQuery | None = None
         self.asked: set[str] = set()
         self.was_tried = False
@@ -310,12 +315,17 @@ class LookupPeer:
 
     def _register_all(self, connection: LookupConnection) -> None:
         # Changes are collected from the same moment on, so that none is missed.
-        topics = self._context.topics
-        channels = [(name, channel) for name, topic in topics.items() for channel in topic.channels]
-        keys = [*((name, "") for name in topics), *channels]
+        topics = []
+        channels = []
+        without_channels = []
+        for name, topic in self._context.topics.items():
+            topics.append((name, ""))
+            channels += [(name, channel) for channel in topic.channels]
+            if not topic.channels:
+                without_channels.append((name, ""))
+        keys = topics + channels
         self._changes.begin(keys)
         # Registering a channel registers its topic too.
-        without_channels = [(name, "") for name, topic in topics.items() if not topic.channels]
         commands = [_command("REGISTER", key) for key in without_channels + channels]
         self._log.of_clients.info("LOOKUPD(%s): registering %d topics and channels", self.name, len(keys))
         self._send(connection, commands)

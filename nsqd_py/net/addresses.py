@@ -19,7 +19,9 @@ def split_address(address: str) -> tuple[str, int] | None:
         return None
     if host.startswith("[") and host.endswith("]"):
         return host[1:-1], int(port)
-    return None if ":" in host else (host, int(port))
+    if ":" in host:
+        return None
+    return host, int(port)
 
 
 def parse_host_port(address: str, lowest_port: int = 1) -> tuple[str, int]:
@@ -39,7 +41,10 @@ def parse_host_port(address: str, lowest_port: int = 1) -> tuple[str, int]:
         raise ValueError(
             f'"{address}": "{host}" is not a host: host:port, without http:// or anything around it'
         )
-    number = int(port) if port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT)) else -1
+    if port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT)):
+        number = int(port)
+    else:
+        number = -1
     if not lowest_port <= number <= MAX_PORT:
         raise ValueError(f'"{address}": "{port}" is no port ({lowest_port} to {MAX_PORT})')
     return host, number
@@ -62,7 +67,10 @@ def is_host(host: str) -> bool:
     if _is_numeric(host):
         return _is_ipv4(host)
     try:
-        labels = (host if host.isascii() else host.encode("idna").decode()).removesuffix(".").split(".")
+        ascii_host = host
+        if not host.isascii():
+            ascii_host = host.encode("idna").decode()
+        labels = ascii_host.removesuffix(".").split(".")
     except UnicodeError:
         return False
     return all(0 < len(label) <= _LONGEST_LABEL for label in labels)

@@ -61,7 +61,9 @@ class Stacked:
         return self._upper.has_more or self._lower.has_more
 
     def decode(self, received: bytes) -> bytes:
-        data = self._lower.decode(received) if received or self._lower.has_more else b""
+        data = b""
+        if received or self._lower.has_more:
+            data = self._lower.decode(received)
         if data or self._upper.has_more:
             return self._upper.decode(data)
         return b""
@@ -74,7 +76,8 @@ class Stacked:
 
     def end(self) -> bytes:
         last = self._upper.end()
-        return (self._lower.encode(last) if last else b"") + self._lower.end()
+        end = self._lower.encode(last) if last else b""
+        return end + self._lower.end()
 
 
 # ---- Compression on a connection, as layers of a `Stream`: bytes in and bytes out.

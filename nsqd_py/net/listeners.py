@@ -65,14 +65,20 @@ class Listener:
 
     def __post_init__(self, inherited: socket.socket | None) -> None:
         try:
-            self._sock = self._bind(self.address) if inherited is None else inherited
+            if inherited is None:
+                self._sock = self._bind(self.address)
+            else:
+                self._sock = inherited
         except (OSError, OverflowError) as error:
             # gevent adds the address, which the text has already.
             reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
             raise StartError(f"listen ({self.address}) failed - {reason}") from error
         self._sock.setblocking(False)
         bound = self._sock.getsockname()
-        self.port = bound[1] if isinstance(bound, tuple) else -1
+        if isinstance(bound, tuple):
+            self.port = bound[1]
+        else:
+            self.port = -1
         self.address = peer_name(bound)
         self._watcher = self._loop.io(self._sock.fileno(), _READ)
         self._pause = self._loop.timer(_PAUSE_WITHOUT_DESCRIPTORS_S, _PAUSE_WITHOUT_DESCRIPTORS_S)

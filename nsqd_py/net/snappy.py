@@ -75,7 +75,9 @@ class SnappyLayer(Compression):
             parts.append(carried)
         self._input = data[position:]
         self.has_more = size_bytes >= STEP_BYTES or chunks == _MOST_CHUNKS
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return b"".join(parts)
 
     def _check(self, kind: int, size: int) -> None:
         """Raise LayerError for a wrong chunk header, before the chunk's data have arrived."""
@@ -97,7 +99,10 @@ class SnappyLayer(Compression):
             return b""
         if kind >= _FIRST_SKIPPABLE:
             return b""
-        carried = self._decompressed(data[_CRC_BYTES:]) if kind == _COMPRESSED else data[_CRC_BYTES:]
+        if kind == _COMPRESSED:
+            carried = self._decompressed(data[_CRC_BYTES:])
+        else:
+            carried = data[_CRC_BYTES:]
         if len(carried) > _CHUNK_BYTES:
             raise LayerError("snappy: a chunk carries too much")
         if masked_crc32c(carried) != data[:_CRC_BYTES]:

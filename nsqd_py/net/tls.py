@@ -166,12 +166,14 @@ class TlsLayer:
             return None
         cipher = self._tls.cipher()
         certificate = self._tls.getpeercert()
+        names: frozenset[str] = frozenset()
+        if isinstance(self._tls, ssl.SSLObject):  # the others are not verified
+            names = names_in(certificate)
         return TlsInfo(
             (self._tls.version() or "").replace("TLSv", "TLS"),
             cipher_name(cipher[0] if cipher else ""),
             _common_name(certificate),
-            # The others are not verified.
-            names_in(certificate) if isinstance(self._tls, ssl.SSLObject) else frozenset(),
+            names,
         )
 
 
@@ -215,7 +217,9 @@ class TlsIfAsked:
         return b""
 
     def end(self) -> bytes:
-        return self._layer.end() if self._layer is not None else b""
+        if self._layer is not None:
+            return self._layer.end()
+        return b""
 
 
 # ---- TLS that requires a certificate of clients and accepts any: `ssl` refuses those that no trusted authority has signed.
@@ -301,8 +305,12 @@ class _AnyCertificateObject:
     def getpeercert(self) -> dict[str, Any]:
         """Return only the common name."""
         certificate = self._connection.get_peer_certificate()
-        name = certificate.get_subject().CN if certificate is not None else None
-        return {"subject": ((("commonName", name),),)} if name else {}
+        name = None
+        if certificate is not None:
+            name = certificate.get_subject().CN
+        if name:
+            return {"subject": ((("commonName", name),),)}
+        return {}
 
 
 # ---- The certificate of a server. When its files change, they are loaded without a restart.

@@ -112,7 +112,10 @@ def set_lowest_version(context: Any, level: int, version: int) -> None:
 
     At levels above 0 it stays at least Python's default.
     """
-    context.minimum_version = version if level == 0 else max(context.minimum_version, version)
+    if level == 0:
+        context.minimum_version = version
+    else:
+        context.minimum_version = max(context.minimum_version, version)
 
 
 def advised(reason: object) -> str:

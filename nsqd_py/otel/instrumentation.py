@@ -134,9 +134,14 @@ class Instrumentation:
         return _in_span(handle, self._processing_batch)
 
     def _processing_batch(self, batch: MessageBatch) -> AbstractContextManager[Span]:
-        opened = [self._unwrapped(body) for body in batch.bodies]
-        batch.bodies[:] = [body for body, _ in opened]
-        publishers = {publisher.span_id: publisher for _, publisher in opened if publisher is not None}
+        bodies = []
+        publishers = {}
+        for wrapped in batch.bodies:
+            body, publisher = self._unwrapped(wrapped)
+            bodies.append(body)
+            if publisher is not None:
+                publishers[publisher.span_id] = publisher
+        batch.bodies[:] = bodies
         attributes = {BATCH_COUNT: len(batch), BODY_SIZE: sum(map(len, batch.bodies))}
         processing = self._begin_process(batch, attributes, links=publishers.values(), count=len(batch))
         return processing.run()

@@ -61,7 +61,9 @@ def is_terminal(stream: IO[Any]) -> bool:
 
 def wants_colour() -> bool:
     """True for a terminal that can show colours, unless the user has disabled them (https://no-color.org)."""
-    return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    if not is_terminal(sys.stdout):
+        return False
+    return os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
 
 
 def _reserve() -> None:

@@ -140,7 +140,9 @@ def begins_with_message(head: bytes) -> bool:
 def zstd_frame_end(data: Any, start: int) -> int | None:
     """Return the end of the frame in bytes or an mmap that begins at `start`, or None if there is no complete frame."""
     frame = zstd_frame(data, start)
-    return frame.end if frame is not None else None
+    if frame is not None:
+        return frame.end
+    return None
 
 
 class ZstdFrame(NamedTuple):
@@ -174,6 +176,9 @@ def zstd_frame(data: Any, start: int) -> ZstdFrame | None:
 def _zstd_block(data: Any, position: int) -> tuple[bool, int | None]:
     """Return True for the last block of a frame, and the end of the block, which is None if it is incomplete."""
     header = int.from_bytes(data[position : position + 3], "little")
-    size = 1 if header >> 1 & 3 == _RLE_BLOCK else header >> 3
+    if header >> 1 & 3 == _RLE_BLOCK:
+        size = 1
+    else:
+        size = header >> 3
     end = position + 3 + size
     return bool(header & 1), end if end <= len(data) else None

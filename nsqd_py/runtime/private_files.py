@@ -155,7 +155,9 @@ def read_regular(path: str, most_bytes: int) -> tuple[bytes, int]:
         path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     ) as file:
         mode = os.fstat(file.fileno()).st_mode
-        content = file.read(most_bytes + 1) if stat.S_ISREG(mode) else b""
+        content = b""
+        if stat.S_ISREG(mode):
+            content = file.read(most_bytes + 1)
     if not stat.S_ISREG(mode) or len(content) > most_bytes:
         raise OSError(errno.EINVAL, f"must be a file of at most {most_bytes} bytes", path)
     return content.removeprefix(BOM_UTF8), mode

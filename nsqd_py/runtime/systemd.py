@@ -32,7 +32,10 @@ class Notifier:
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
         """`watchdog_s` is the longest time between two signs of life; 0 if systemd does not watch."""
         self.watchdog_s = watchdog_s
-        self._address = "\0" + address[1:] if address.startswith("@") else address
+        if address.startswith("@"):
+            self._address = "\0" + address[1:]
+        else:
+            self._address = address
         self._watchdog: Any = None
 
     @classmethod

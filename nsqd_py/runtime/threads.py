@@ -159,7 +159,10 @@ class GreenletLock:
         """Return False after `timeout` seconds; a negative number means no limit."""
         ends_s = monotonic() + timeout
         while not self._is_free.is_set():
-            left_s = None if timeout < 0 else max(0.0, ends_s - monotonic())
+            if timeout < 0:
+                left_s = None
+            else:
+                left_s = max(0.0, ends_s - monotonic())
             if not (blocking and self._is_free.wait(left_s)):
                 return False
         self._is_free.clear()

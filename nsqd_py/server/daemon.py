@@ -217,7 +217,9 @@ class Daemon:
             pass  # a part has arranged for the nsqd that replaces this one
         except OSError as error:
             path = Path(self._path).absolute()
-            full = f"the disk of {path} is full; free some space - " if is_full(error) else ""
+            full = ""
+            if is_full(error):
+                full = f"the disk of {path} is full; free some space - "
             raise StartError(f"{full}{error}") from error
         finally:
             self._shut_down()

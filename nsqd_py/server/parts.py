@@ -119,4 +119,6 @@ def _is_backup(options: NsqdOptions, directory: Path) -> bool:
     from nsqd_py.broker.state_files import BACKUP_FILE
 
     is_incomplete = os.path.exists(directory / BACKUP_FILE)  # False without permission, unlike `Path.exists`
-    return (is_incomplete and not options.store) or os.path.exists(directory / _HEAD_OF_STORE)
+    if is_incomplete and not options.store:
+        return True
+    return os.path.exists(directory / _HEAD_OF_STORE)

@@ -59,7 +59,9 @@ def parse_duration(text: str) -> int:
     """
     if text in ("0", "+0", "-0"):
         return 0
-    parts = _PART.findall(text) if _DURATION.fullmatch(text) else []
+    parts = []
+    if _DURATION.fullmatch(text):
+        parts = _PART.findall(text)
     if not parts or any(unit not in UNITS_NS for _, _, unit in parts):
         raise ValueError(
             f'"{text}" is not a duration: numbers with units (ns, us, ms, s, m, h), such as 60s, 1m30s or 250ms'

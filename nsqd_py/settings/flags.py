@@ -31,14 +31,19 @@ def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:
     kind_of_next = None
     for word in words:
         name, equals, value = word.partition("=")
-        kind = secret.get(name.lstrip("-")) if word.startswith("-") else None
+        kind = None
+        if word.startswith("-"):
+            kind = secret.get(name.lstrip("-"))
         if kind_of_next is not None:
             shown.append(word if word.startswith("@") else kind_of_next.shown(word))
         elif kind is not None and equals:
             shown.append(word if value.startswith("@") else f"{name}={kind.shown(value)}")
         else:
             shown.append(without_logins(word))
-        kind_of_next = kind if kind is not None and kind_of_next is None and not equals else None
+        if kind is not None and kind_of_next is None and not equals:
+            kind_of_next = kind
+        else:
+            kind_of_next = None
     return shown
 
 
@@ -141,7 +146,10 @@ def _load(path: str) -> dict[str, Any]:
         raise BadOptions(f"failed to load config file {path} - {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadOptions(f"failed to load config file {path} - {error}") from error
-    loaded = _load_yaml(path, text) if path.lower().endswith((".yaml", ".yml")) else _load_toml(path, text)
+    if path.lower().endswith((".yaml", ".yml")):
+        loaded = _load_yaml(path, text)
+    else:
+        loaded = _load_toml(path, text)
     if not isinstance(loaded, dict):
         raise BadOptions(f"failed to load config file {path} - it must be a mapping of keys to values")
     return loaded
@@ -251,7 +259,10 @@ def literal(kind: Kind[Any], value: Any) -> str:
     if isinstance(value, ByTopic):
         shown = [one if isinstance(one, str) else kind.show(ByTopic(one)) for one in value.values]
         rules = [f"{pattern}={one}" for (pattern, _), one in zip(value.rules, shown[1:], strict=True)]
-        value = [*rules, shown[0]] if rules else shown[0]
+        if rules:
+            value = [*rules, shown[0]]
+        else:
+            value = shown[0]
     elif not isinstance(value, str | tuple):
         value = kind.show(value)
     import json  # slow to import

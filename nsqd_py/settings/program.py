@@ -176,7 +176,9 @@ class Program(NamedTuple, Generic[OptionsT]):
             command.print_completion(flags["completion"])
             sys.exit(0)
         path = flags.get("config")
-        from_file = read_config(path, self.settings, self.removed, self.options.obsolete_keys) if path else {}
+        from_file = {}
+        if path:
+            from_file = read_config(path, self.settings, self.removed, self.options.obsolete_keys)
         from_variables = from_environment(self.name, self.settings)
         return self.options(**self._with_addresses(from_file | from_variables | flags))
 

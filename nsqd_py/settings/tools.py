@@ -5,7 +5,17 @@ from __future__ import annotations
 from functools import partial
 
 from nsqd_py.settings.completion import channel_names, topic_names
-from nsqd_py.settings.declaration import Options, at_least, setting, string, strings, urls
+from nsqd_py.settings.declaration import (
+    BadOptions,
+    Options,
+    at_least,
+    bad_options,
+    setting,
+    string,
+    strings,
+    urls,
+)
+from nsqd_py.settings.durations import parse_time
 from nsqd_py.settings.types import CLIENT_OPTIONS, INT, STRING, Strings
 
 TOPIC = string("NSQ topic.", short="t", complete=topic_names)
@@ -36,3 +46,19 @@ class SourceOptions(Options):
     lookupd_http_address: Strings = urls(
         "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times)."
     )
+
+
+def times_of(start: str, end: str, now_ns: int) -> tuple[int | None, int | None]:
+    """Return the times of --start and --end, in ns since the epoch; None where there is none. Raises BadOptions."""
+    start_ns = _time("start", start, now_ns)
+    end_ns = _time("end", end, now_ns)
+    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
+        raise BadOptions(f"--start {start!r} must be before --end {end!r}")
+    return start_ns, end_ns
+
+
+def _time(flag: str, text: str, now_ns: int) -> int | None:
+    if not text:
+        return None
+    with bad_options(f"--{flag}: "):
+        return parse_time(text, now_ns)

@@ -183,7 +183,10 @@ class Election:
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of the lease."""
         keeper = self._keeper
-        holder = self.member.address if keeper.is_held else keeper.other_holder or ""
+        if keeper.is_held:
+            holder = self.member.address
+        else:
+            holder = keeper.other_holder or ""
         waits_for = "" if holder else self._missed
         return {
             "lease": {

@@ -66,7 +66,9 @@ def secrets(options: NsqdOptions) -> tuple[bytes, ...]:
     The file is read each time, so that the secret can change without a stop. Raises BadSecretFile.
     """
     path = options.standby_secret_file
-    return _read_secrets(path) if path else (NO_SECRET,)
+    if path:
+        return _read_secrets(path)
+    return (NO_SECRET,)
 
 
 def _read_secrets(path: str) -> tuple[bytes, ...]:
@@ -202,7 +204,9 @@ class Handshakes:
         """Begin a handshake, if the peer can be a member. Raises NotMember and BadSecretFile."""
         options = self._broker.options
         check_peer(options, client.peer)
-        names = client.tls_info.names if client.tls_info is not None else ()
+        names = ()
+        if client.tls_info is not None:
+            names = client.tls_info.names
         check_certificate(options, names)
         own = (f"{options.broadcast_address}:{options.broadcast_tcp_port}", client.local_address)
         return GroupListener(secrets(options), own, os.urandom(NONCE_BYTES))
@@ -213,7 +217,10 @@ class Handshakes:
         Return None if its sender is refused later, or wants to fetch.
         """
         visit = self._visits.get(client)
-        listener = visit.listener if visit is not None else self._fetching.get(client)
+        if visit is not None:
+            listener = visit.listener
+        else:
+            listener = self._fetching.get(client)
         if listener is None:
             raise Invalid(
                 "cannot STANDBY: no proof of membership; all nsqds of a group need the same version and --standby-secret-file"
@@ -266,9 +273,9 @@ class Handshakes:
 
     def _refuse(self, client: Any, visit: _Visit, error: NotMember | BadSecretFile) -> None:
         self._report(client, error)
-        reason = (
-            str(error) if isinstance(error, NotMember) else "this nsqd cannot use its --standby-secret-file"
-        )
+        reason = "this nsqd cannot use its --standby-secret-file"
+        if isinstance(error, NotMember):
+            reason = str(error)
         visit.refusal = f"cannot STANDBY: {reason}"
         client.pause()
         visit.alarm.set(self._broker.clock() + _REFUSAL_DELAY_NS)

@@ -164,7 +164,10 @@ class Link:
             received = self.sock.recv(_READ_BYTES)
             if not received:
                 raise ConnectionError("it has closed the connection")
-            buffer = buffer[offset:] + received if offset < len(buffer) else received
+            if offset < len(buffer):
+                buffer = buffer[offset:] + received
+            else:
+                buffer = received
 
 
 def _identity(options: NsqdOptions, heartbeat_ms: int) -> bytes:

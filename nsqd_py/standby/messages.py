@@ -202,7 +202,9 @@ def _encode(**fields: object) -> bytes:
 
 def _decode(body: bytes) -> dict[str, Any]:
     try:
-        fields = load_member_json(body) if len(body) <= _MOST_BYTES else None
+        fields = None
+        if len(body) <= _MOST_BYTES:
+            fields = load_member_json(body)
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):

@@ -147,7 +147,10 @@ class StandbyPart(Part):
             promote(self._broker, self._directory, self._promoted, self._election)
             self.host.end_if_asked()
         if has_standbys:
-            follow = None if self._options.lease else partial(self._change_role, promote=False)
+            if self._options.lease:
+                follow = None
+            else:
+                follow = partial(self._change_role, promote=False)
             self._standbys = Standbys(
                 self._broker, self._directory, self._threadpool, follow, self._election, self._may_load_again
             )

@@ -80,7 +80,9 @@ class StandbyRole(Replication):
     def notice(self) -> str | None:
         if self._election is not None and not self._follower.primary:
             return f"waiting for the lease {self._election.name}"
-        fenced = f"fenced: {self._primary} was promoted" if self._follower.is_fenced else None
+        fenced = None
+        if self._follower.is_fenced:
+            fenced = f"fenced: {self._primary} was promoted"
         return self._follower.notice() or fenced
 
     def statistics(self) -> dict[str, Any]:

@@ -158,7 +158,9 @@ class StandbyStream:
     @property
     def lag(self) -> Lag:
         """The lag of the standby; its first copy counts in bytes only."""
-        sent_ns = self._unacknowledged[0].sent_ns if self._unacknowledged else 0
+        sent_ns = 0
+        if self._unacknowledged:
+            sent_ns = self._unacknowledged[0].sent_ns
         return self._feed.lag(self._acknowledged, sent_ns)
 
     # ---- rounds, in a greenlet
@@ -193,7 +195,10 @@ class StandbyStream:
         # Before the feed takes the changes: the round has this write, and perhaps later ones.
         covers = self._last_write()
         # No later round brings what this one lacks if the backup ends here, and its holes would count as lost.
-        pieces = feed.whole_round(_MOST_WAITS) if self.offer.is_backup else feed.round()
+        if self.offer.is_backup:
+            pieces = feed.whole_round(_MOST_WAITS)
+        else:
+            pieces = feed.round()
         self._send_pieces(pieces)
         sent_ns = self._broker.clock()
         self._unacknowledged.append(_Unacknowledged(feed.round_number, covers, sent_ns, feed.amount))

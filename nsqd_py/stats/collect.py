@@ -69,7 +69,9 @@ def collect(broker: Broker, topic: str, channel: str, *, include_clients: bool) 
 def _selected(things: Mapping[str, _Named], name: str) -> list[_Named]:
     """Return the thing of that name, or all, sorted by name, if `name` is empty."""
     if name:
-        return [things[name]] if name in things else []
+        if name in things:
+            return [things[name]]
+        return []
     return [things[key] for key in sorted(things)]
 
 
@@ -83,7 +85,9 @@ class _Collector:
 
     def topic(self, topic: Topic, channels: list[Channel]) -> Statistics:
         self._slices.sleep_if_due()
-        damage = topic.log.damage if topic.log is not None else None
+        damage = None
+        if topic.log is not None:
+            damage = topic.log.damage
         return {
             "topic_name": topic.name,
             "channels": [self._channel(topic, channel) for channel in channels],

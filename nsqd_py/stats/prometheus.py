@@ -51,11 +51,11 @@ class Exposition:
         by_name = sorted(broker.topics.items())
         topics = [(_labels(topic=name), topic) for name, topic in self._paced(by_name)]
         logs = [(labels, topic.log) for labels, topic in self._paced(topics) if topic.log is not None]
-        channels = [
-            (_labels(channel=channel.name, topic=topic.name), ChannelOfTopic(topic, channel))
-            for _, topic in self._paced(topics)
-            for channel in self._paced(list(topic.channels.values()))
-        ]
+        channels = []
+        for _, topic in self._paced(topics):
+            for channel in self._paced(list(topic.channels.values())):
+                labels = _labels(channel=channel.name, topic=topic.name)
+                channels.append((labels, ChannelOfTopic(topic, channel)))
         python = ".".join(map(str, sys.version_info[:3]))
         versions = _labels(python=python, project_version=PROJECT_VERSION, version=NSQ_VERSION)
         yield from self._lines(metrics.BUILD, [(versions, 1)])
@@ -76,9 +76,7 @@ class Exposition:
         yield from self._all(metrics.TOPIC, topics)
         yield from self._all(metrics.CHANNEL, channels)
         of_topics = (({"topic": topic.name}, list(topic.channels.values())) for _, topic in topics)
-        of_channels = (
-            ({"topic": row.topic.name, "channel": row.channel.name}, [row.channel]) for _, row in channels
-        )
+        of_channels = (_of_channel(row) for _, row in channels)
         yield from self._latencies(metrics.TOPIC_LATENCY, of_topics)
         yield from self._latencies(metrics.CHANNEL_LATENCY, of_channels)
         yield from self._all(metrics.LOG, logs)
@@ -129,13 +127,17 @@ class Exposition:
         self, metric: Metric, groups: Iterable[tuple[dict[str, str], list[Channel]]]
     ) -> Iterator[bytes]:
         """Yield a metric of the percentiles of these channels, if percentiles are configured."""
-        values = [
-            (_labels(**labels, quantile=repr(float(entry["quantile"]))), entry["value"] / SECOND_NS)
-            for labels, channels in self._paced(groups)
-            for entry in latency_statistics(channels)["percentiles"] or ()
-        ]
+        values = []
+        for labels, channels in self._paced(groups):
+            for entry in latency_statistics(channels)["percentiles"] or ():
+                quantile = repr(float(entry["quantile"]))
+                values.append((_labels(**labels, quantile=quantile), entry["value"] / SECOND_NS))
         if values:
             yield from self._lines(metric, values)
+
+
+def _of_channel(row: ChannelOfTopic) -> tuple[dict[str, str], list[Channel]]:
+    return {"topic": row.topic.name, "channel": row.channel.name}, [row.channel]
 
 
 def _labels(**labels: str) -> str:

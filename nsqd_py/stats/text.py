@@ -141,7 +141,10 @@ class Health(NamedTuple):
 
     def text(self) -> str:
         """Return the health as text: a line for the node, and a line for each topic with an error."""
-        status = self.status if self.reason is None else f"{self.status} - {self.reason}"
+        if self.reason is None:
+            status = self.status
+        else:
+            status = f"{self.status} - {self.reason}"
         return "\n".join([status, *(f"topic {name}: {reason}" for name, reason in self.topics)])
 
 

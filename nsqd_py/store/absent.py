@@ -47,11 +47,16 @@ def counts_text(absent: Mapping[str, Sequence[Range]]) -> str:
 
 
 def _absent(files: TopicFiles) -> list[Range]:
-    positions = {channel: _position(path) for channel, path in files.journals.items()}
-    own = positions.pop("", None)
+    own = None
+    left = []
+    for channel, path in files.journals.items():
+        position = _position(path)
+        if not channel:
+            own = position
+        elif position is not None and not position.is_deleted:
+            left.append(position)
     if own is not None and own.is_deleted:
         return []
-    left = [position for position in positions.values() if position is not None and not position.is_deleted]
     if not left and own is not None:
         left = [own]
     end = max((position.end for position in left), default=0)
@@ -78,5 +83,8 @@ def _ranges_of(files: TopicFiles, low: int) -> list[Range]:
         if following <= low:
             continue
         end = end_of(path)
-        found.append((first_seq, min(end.seq, following) if end is not None else following))
+        end_seq = following
+        if end is not None:
+            end_seq = min(end.seq, following)
+        found.append((first_seq, end_seq))
     return found

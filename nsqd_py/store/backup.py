@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -74,7 +75,10 @@ def run(options: NsqdOptions) -> int:
     try:
         options.check_values()
         _check_usage(options)
-        text, damage = _back_up(options) if options.backup_to else _restore(options)
+        if options.backup_to:
+            text, damage = _back_up(options)
+        else:
+            text, damage = _restore(options)
     except BadOptions as error:
         complain(f"nsqd-py: {error}")
         return 2
@@ -316,10 +320,16 @@ class _StoreWriter:
         paths = sorted(self._directory.iterdir())
         stored = {path.name: self._put_log(path) for path in paths if self._is_large_log(path)}
         yield files_frame(stored.values())
-        for topic in sorted(filter(None, {topic_of(path.name) for path in paths})):
-            own = [path.name for path in paths if topic_of(path.name) == topic]
-            logs = [name for name in own if parse_log_file_name(name) is not None]
-            ends = {name: stored[name].size_bytes if name in stored else 0 for name in logs}
+        by_topic: dict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            topic_name = topic_of(path.name)
+            if topic_name:
+                by_topic[topic_name].append(path.name)
+        for topic, own in sorted(by_topic.items()):
+            ends = {}
+            for name in own:
+                if parse_log_file_name(name) is not None:
+                    ends[name] = stored[name].size_bytes if name in stored else 0
             journals = [name for name in own if name.endswith(JOURNAL_SUFFIX)]
             yield piece_frame(TopicListing(topic, _EPOCHS, 0, ends, journals))
         yield piece_frame(TopicsListed())
@@ -329,7 +339,9 @@ class _StoreWriter:
 
     @staticmethod
     def _is_large_log(path: Path) -> bool:
-        return parse_log_file_name(path.name) is not None and path.stat().st_size >= PREFIX_BYTES
+        if parse_log_file_name(path.name) is None:
+            return False
+        return path.stat().st_size >= PREFIX_BYTES
 
     def _put_log(self, path: Path) -> StoredFile:
         """Put a log file as an object, and return what the base says of it."""
@@ -352,12 +364,14 @@ class _StoreWriter:
 def _pieces_of(path: Path) -> Iterator[Piece]:
     """Yield a file in pieces."""
     data = read_bytes(path)
-    parts = [(start, data[start : start + PIECE_BYTES]) for start in range(0, len(data), PIECE_BYTES)]
+    starts = range(0, len(data), PIECE_BYTES)
     if parse_log_file_name(path.name) is not None:
-        yield from (Write(path.name, start, part) for start, part in parts)
+        for start in starts:
+            yield Write(path.name, start, data[start : start + PIECE_BYTES])
         return
     yield Begin(path.name)
-    yield from (Part(path.name, start, part) for start, part in parts)
+    for start in starts:
+        yield Part(path.name, start, data[start : start + PIECE_BYTES])
     yield Commit(path.name)
 
 

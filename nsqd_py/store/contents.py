@@ -104,7 +104,10 @@ def _without(whole: Range, others: Iterable[Range]) -> list[Range]:
     """Return the numbers of a range that are in no other one, in order."""
     left = [whole]
     for low, high in others:
-        pieces = [pair for begin, end in left for pair in ((begin, min(end, low)), (max(begin, high), end))]
+        pieces = []
+        for begin, end in left:
+            pieces.append((begin, min(end, low)))
+            pieces.append((max(begin, high), end))
         left = sorted(pair for pair in pieces if pair[0] < pair[1])
     return left
 
@@ -142,7 +145,9 @@ def tail_file(source: LogSource) -> bytes:
     tail = source.tail
     if tail is None:
         return b""
-    begin = source.stored.size_bytes if source.stored is not None else 0
+    begin = 0
+    if source.stored is not None:
+        begin = source.stored.size_bytes
     records = b"".join(tail.chunks)[max(0, begin - tail.start_offset) :]
     if max(begin, tail.start_offset):
         return FileHeader(source.salt, source.first_seq, 0).encode() + records

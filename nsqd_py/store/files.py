@@ -114,9 +114,11 @@ class Retention(NamedTuple):
     @classmethod
     def of(cls, options: NsqdOptions, topic: str) -> Retention:
         """Return that of a topic: not less than nsqd itself keeps."""
+        own_ns = options.retention_time_ns.of(topic)
+        own_bytes = options.retention_bytes.of(topic)
         return cls(
-            max(options.retention_time_ns.of(topic), options.store_retention_time_ns.of(topic)),
-            max(options.retention_bytes.of(topic), options.store_retention_bytes.of(topic)),
+            max(own_ns, options.store_retention_time_ns.of(topic)),
+            max(own_bytes, options.store_retention_bytes.of(topic)),
         )
 
     def keeps(self, file: StoredFile, newer_bytes: int, now_ns: int, steady_ns: int) -> bool:
@@ -206,7 +208,9 @@ class _Log:
 
     def local(self, name: str) -> LogFile | None:
         """Return nsqd's file of this name."""
-        files = self.log.files if self.log is not None else []
+        files = []
+        if self.log is not None:
+            files = self.log.files
         return next((file for file in files if file.path.name == name), None)
 
     def has_seen(self, files: list[LogFile]) -> bool:
@@ -219,7 +223,9 @@ class _Log:
     def same(self, file: LogFile) -> StoredFile | None:
         """Return what the store has of a file of nsqd, in the version that nsqd has."""
         stored = self.files.get(file.first_seq)
-        return stored if stored is not None and stored.salt == file.salt else None
+        if stored is not None and stored.salt == file.salt:
+            return stored
+        return None
 
     def is_covered(self, file: LogFile, sealed: _SealedRanges) -> bool:
         """True if compaction has made the file of messages that the store has in sealed files.
@@ -239,7 +245,8 @@ class _Log:
     def merged_into(self, file: LogFile) -> list[StoredFile]:
         """Return the stored files whose messages are in this one of nsqd: the older versions, and those merged into it."""
         low = bisect_left(self.first_seqs, file.first_seq)
-        high = bisect_left(self.first_seqs, max(file.end_seq, file.first_seq + 1))
+        end_seq = max(file.end_seq, file.first_seq + 1)
+        high = bisect_left(self.first_seqs, end_seq)
         within = map(self.files.__getitem__, self.first_seqs[low:high])
         return [stored for stored in within if stored.salt != file.salt]
 
@@ -248,7 +255,9 @@ class _Log:
         stored = self.same(file)
         if stored is not None:
             return stored.size_bytes
-        return file.end_offset if self.is_covered(file, sealed) else 0
+        if self.is_covered(file, sealed):
+            return file.end_offset
+        return 0
 
     def has_sealed(self, file: LogFile) -> bool:
         """True if the store has all of a sealed file as an object."""
@@ -259,7 +268,10 @@ class _Log:
 def _upload(topic: Topic, log: TopicLog, file: LogFile, following: LogFile | None) -> Upload:
     """Return a file of a log, which is sealed if another one follows it."""
     is_sealed = following is not None
-    last_id = following.header.used_id if following is not None else log.used_id
+    if following is not None:
+        last_id = following.header.used_id
+    else:
+        last_id = log.used_id
     return Upload(topic, log, file, file.end_offset, file.end_seq, last_id, file.newest_ns, is_sealed)
 
 
@@ -283,7 +295,9 @@ class StoredFiles:
 
     def __contains__(self, file: StoredFile) -> bool:
         log = self._logs.get(file.topic)
-        return log is not None and log.files.get(file.first_seq) == file
+        if log is None:
+            return False
+        return log.files.get(file.first_seq) == file
 
     def __len__(self) -> int:
         return sum(len(log.files) for log in self._logs.values())
@@ -301,7 +315,9 @@ class StoredFiles:
     def of_file(self, topic: str, file: LogFile) -> StoredFile | None:
         """Return what the store has of a file of nsqd's log, in the version that nsqd has."""
         log = self._logs.get(topic)
-        return log.same(file) if log is not None else None
+        if log is not None:
+            return log.same(file)
+        return None
 
     def add(self, file: StoredFile) -> StoredFile | None:
         """Add a file, and return the one that it replaces."""
@@ -320,7 +336,9 @@ class StoredFiles:
     def _of_log(self, topic: str, log: TopicLog | None) -> _Log | None:
         """Return what the store has of this log of a topic; None if it knows none, or another one."""
         mine = self._logs.get(topic)
-        return mine if mine is not None and mine.log is log else None
+        if mine is not None and mine.log is log:
+            return mine
+        return None
 
     def forget_replaced(self, topic: Topic) -> list[StoredFile]:
         """Return the stored files whose messages are in other files of nsqd that the store gets; forget them.
@@ -384,7 +402,9 @@ class StoredFiles:
     def replacing(self, topic: str, name: str) -> Replacing:
         """Return what becomes of a new version of one of nsqd's files, and forget the stored files that it replaces."""
         mine = self._logs.get(topic)
-        local = mine.local(name) if mine is not None else None
+        local = None
+        if mine is not None:
+            local = mine.local(name)
         if mine is None or local is None:
             return Replacing([], is_covered=False)
         if mine.is_covered(local, mine.sealed()):
@@ -494,7 +514,9 @@ class StoredFiles:
     def readable(self, topic: str, log: TopicLog) -> Sequence[StoredFile]:
         """Return the files of a log that have messages, in their order; another list after a change."""
         mine = self._of_log(topic, log)
-        return mine.readable() if mine is not None else ()
+        if mine is not None:
+            return mine.readable()
+        return ()
 
     def has_all_of(self, topic: str, file: LogFile) -> bool:
         """True if the store has a sealed file of nsqd's log, also at its next start: a round that counts has named it."""

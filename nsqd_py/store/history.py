@@ -186,7 +186,8 @@ class StoreHistory(Store):
 
     def attach(self, topic_name: str, log: TopicLog) -> None:
         self._files.attach(topic_name, log)
-        log.history = LogHistory(TopicHistory(topic_name, log, self._files, self._cache), log.damage)
+        history = TopicHistory(topic_name, log, self._files, self._cache)
+        log.history = LogHistory(history, log.damage)
         if Retention.of(self._options, topic_name):
             log.may_drop = partial(self._may_drop, topic_name)
 

@@ -89,7 +89,9 @@ class LogSource:
     def size_bytes(self) -> int:
         if self.tail is not None:
             return self.tail.end_offset
-        return self.stored.size_bytes if self.stored is not None else 0
+        if self.stored is not None:
+            return self.stored.size_bytes
+        return 0
 
     @property
     def is_sealed(self) -> bool:
@@ -220,7 +222,9 @@ class StoreImage:
             known = found.get(first_seq)
             if known is not None and (known.salt != tail.salt or known.size_bytes >= tail.end_offset):
                 continue
-            stored = known.stored if known is not None and tail.start_offset else None
+            stored = None
+            if known is not None and tail.start_offset:
+                stored = known.stored
             found[first_seq] = LogSource(name, first_seq, tail.salt, stored, tail)
         return [found[seq] for seq in sorted(found)]
 
@@ -244,7 +248,10 @@ class StoreImage:
         if obj.is_base:
             self._new = _State(spill=self._spill)
             self._new_base = obj.number
-        state = self._state if self._new is None else self._new
+        if self._new is None:
+            state = self._state
+        else:
+            state = self._new
         try:
             for message in messages:
                 self._take(state, obj.name, message)
@@ -342,8 +349,11 @@ def _list_topic(state: _State, listing: TopicListing) -> None:
 def _drop_journals(state: _State, listing: TopicListing) -> None:
     """Drop the journals of a topic that are not in its list; a deleted topic has none."""
     journals = set(listing.journals)
-    for name in [name for name in state.small if _topic_of(name) == listing.topic]:
-        if not listing.epochs or (":" in name and name not in journals):
+    for name in list(state.small):
+        if _topic_of(name) != listing.topic:
+            continue
+        is_old_journal = ":" in name and name not in journals
+        if is_old_journal or not listing.epochs:
             del state.small[name]
 
 
@@ -359,7 +369,9 @@ def _topic_of(name: str) -> str:
     parsed = parse_log_file_name(name)
     if parsed is not None:
         return parsed[0]
-    return name.removesuffix(JOURNAL_SUFFIX).partition(":")[0] if name.endswith(JOURNAL_SUFFIX) else ""
+    if name.endswith(JOURNAL_SUFFIX):
+        return name.removesuffix(JOURNAL_SUFFIX).partition(":")[0]
+    return ""
 
 
 def _change_file(state: _State, message: FileMessage) -> None:

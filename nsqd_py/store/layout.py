@@ -93,7 +93,9 @@ def round_name(number: int) -> str:
 def parse_round_name(name: str) -> int | None:
     """Return the number in the name of a round; None if it is another name."""
     match = _ROUND_NAME.fullmatch(name)
-    return int(match["number"], 16) if match else None
+    if match:
+        return int(match["number"], 16)
+    return None
 
 
 def aside_name(name: str, writer: str) -> str:
@@ -242,7 +244,9 @@ class StoredFile(NamedTuple):
 def parse_file_epoch(name: str, otherwise: int) -> int:
     """Return the epoch of the writer in the name of a log file, or `otherwise` if it is no such name."""
     match = _FILE_EPOCH.search(name)
-    return int(match["epoch"]) if match else otherwise
+    if match:
+        return int(match["epoch"])
+    return otherwise
 
 
 def topic_of_file(name: str) -> str:

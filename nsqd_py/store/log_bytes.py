@@ -54,9 +54,11 @@ def read_range(objects: Objects, source: LogSource, start: int, end: int) -> byt
     found: list[bytes] = []
     stored = source.stored
     if stored is not None and start < stored.size_bytes:
-        found.append(objects.get_range(stored.name, start, min(end, stored.size_bytes)))
+        stored_end = min(end, stored.size_bytes)
+        found.append(objects.get_range(stored.name, start, stored_end))
     if source.tail is not None:
-        found += (data[max(0, start - at) : max(0, end - at)] for at, data in source.tail.pieces())
+        for at, data in source.tail.pieces():
+            found.append(data[max(0, start - at) : max(0, end - at)])
     return b"".join(found)
 
 
@@ -76,7 +78,9 @@ def header_of(path: Path) -> FileHeader | None:
 def salt_of(path: Path) -> int | None:
     """Return the salt of a log file; None if its header is damaged. Raises OSError."""
     header = header_of(path)
-    return header.salt if header is not None else None
+    if header is not None:
+        return header.salt
+    return None
 
 
 class LogFileEnd(NamedTuple):

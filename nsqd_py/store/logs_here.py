@@ -54,12 +54,11 @@ class LogsHere:
         """
         if not _all_numbers(self._saved) & _all_numbers(self._stored):
             return False
-        last = {topic: epochs[-1].number for topic, epochs in self._logs.items() if epochs}
-        is_known = all(
-            epochs[-1].number <= last.get(topic, epochs[-1].number)
-            for topic, epochs in self._stored.logs.items()
-        )
-        return is_known and self._saved.node == self._stored.node
+        for topic, stored in self._stored.logs.items():
+            here = self._logs.get(topic)
+            if here and here[-1].number < stored[-1].number:
+                return False
+        return self._saved.node == self._stored.node
 
     # ---- the log of one topic
 
@@ -96,7 +95,8 @@ class LogsHere:
         if not shared or max(stored) in shared:
             return None
         epochs = (*self._logs[topic], *self._image.topics[topic].epochs)
-        return min(epoch.first_seq for epoch in epochs if epoch.number > max(shared))
+        last_shared = max(shared)
+        return min(epoch.first_seq for epoch in epochs if epoch.number > last_shared)
 
     def take(self, topic: str) -> None:
         """The data path has the store's log now: `save` notes its epochs, unless those that are here go on from them."""
@@ -128,8 +128,9 @@ class LogsHere:
 def _saved_in(image: StoreImage) -> SavedEpochs:
     """Return the epochs that a store has: those of its `nsqd.epochs`, and of its topics as they were listed last."""
     saved = None
+    content = bytes(image.small.get(EPOCHS_FILE, b""))
     with suppress(*BAD_CONTENT):
-        saved = decode_checked(bytes(image.small.get(EPOCHS_FILE, b"")), decode_epochs_of_logs)
+        saved = decode_checked(content, decode_epochs_of_logs)
     saved = saved or _NOTHING
     listed = {topic: listing.epochs for topic, listing in image.topics.items() if listing.epochs}
     return saved._replace(logs=saved.logs | listed)
@@ -141,6 +142,11 @@ def _numbers(epochs: Epochs) -> set[int]:
 
 def _all_numbers(saved: SavedEpochs) -> set[int]:
     """Return the numbers of all epochs, also of logs that were deleted."""
-    found = {number for epochs in saved.logs.values() for number in _numbers(epochs)}
-    found |= {log.epoch for logs in saved.ended.values() for log in logs}
-    return found | {saved.node} if saved.node else found
+    found: set[int] = set()
+    for epochs in saved.logs.values():
+        found |= _numbers(epochs)
+    for logs in saved.ended.values():
+        found |= {log.epoch for log in logs}
+    if saved.node:
+        found.add(saved.node)
+    return found

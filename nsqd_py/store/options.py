@@ -14,7 +14,9 @@ _SHORTEST_NS = 50 * MILLISECOND_NS
 
 
 def _check_interval(value: int) -> str | None:
-    return None if value >= _SHORTEST_NS else "must be at least 50ms: each one costs a request"
+    if value >= _SHORTEST_NS:
+        return None
+    return "must be at least 50ms: each one costs a request"
 
 
 def _check_acks(value: int) -> str | None:

@@ -144,10 +144,11 @@ class Claims:
 
 def _decode_claims(fields: dict[str, Any]) -> list[StoreClaims]:
     """Return the claims of all stores, those of the present one at the end. Earlier versions write only these, without a URL."""
-    return [
-        StoreClaims(str(each["store"]), str(each.get("url", "")), [str(writer) for writer in each["writers"]])
-        for each in (*fields.get("former", ()), fields)
-    ]
+    claims = []
+    for each in (*fields.get("former", ()), fields):
+        writers = [str(writer) for writer in each["writers"]]
+        claims.append(StoreClaims(str(each["store"]), str(each.get("url", "")), writers))
+    return claims
 
 
 # ---- claiming
@@ -351,14 +352,18 @@ def _claim_head(
 def _is_older(head: Head, newest: RoundObject) -> bool:
     """True if this head was there before the newest round was made: a claim moves the head before it adds a round."""
     is_other = newest.writer != head.writer
-    return newest.epoch > head.epoch or (newest.epoch == head.epoch and is_other)
+    if newest.epoch > head.epoch:
+        return True
+    return newest.epoch == head.epoch and is_other
 
 
 def _is_rolled_back(found: Head, own: Head) -> bool:
     """True if the head that was found is an earlier version of the own one, which never goes back by itself."""
-    has_earlier_base = found.writer == own.writer and found.base < own.base
-    is_earlier = found.epoch < own.epoch or (found.epoch == own.epoch and has_earlier_base)
-    return found.store == own.store and is_earlier
+    if found.store != own.store:
+        return False
+    if found.epoch != own.epoch:
+        return found.epoch < own.epoch
+    return found.writer == own.writer and found.base < own.base
 
 
 class _Takeover(StateReader):
@@ -378,7 +383,8 @@ class _Takeover(StateReader):
     def _note_damaged(self, number: int, data: bytes, error: BadObject) -> None:
         """Copy a damaged round aside."""
         with suppress(Exists):
-            self._objects.create(aside_name(round_name(number), self._head.writer), data)
+            aside = aside_name(round_name(number), self._head.writer)
+            self._objects.create(aside, data)
         self.report(round_name(number), f"{error}; set aside")
 
     def _note_foreign(self, number: int, data: bytes, error: BadObject) -> None:
@@ -634,8 +640,9 @@ class Owner:
 
     def _orphans(self) -> list[str]:
         """Return the names of log files that earlier writers have stored, and that were in no state when this one began."""
-        return [
-            listed.name
-            for listed in self._objects.list(FILES)
-            if parse_file_epoch(listed.name, self.epoch) < self.epoch and listed.name not in self._known_files
-        ]
+        found: list[str] = []
+        for listed in self._objects.list(FILES):
+            is_earlier = parse_file_epoch(listed.name, self.epoch) < self.epoch
+            if is_earlier and listed.name not in self._known_files:
+                found.append(listed.name)
+        return found

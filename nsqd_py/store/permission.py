@@ -102,10 +102,14 @@ class Permission:
 
     def _has_forgotten(self) -> bool:
         """True if this data path has messages, and no valid note of its store."""
-        return not self._claims.store and any(self._claims.directory.glob("*.log"))
+        if self._claims.store:
+            return False
+        return any(self._claims.directory.glob("*.log"))
 
     def _found(self) -> str:
-        return "damaged" if (self._claims.directory / CLAIMS_FILE).exists() else "missing"
+        if (self._claims.directory / CLAIMS_FILE).exists():
+            return "damaged"
+        return "missing"
 
     def _refusal(self, head: Head) -> str:
         directory = self._claims.directory.absolute()

@@ -61,10 +61,15 @@ class StateReader:
             later = next((each for each in listed if each >= number), None)
             if later is None and number > self._head.base:
                 return
-            self._miss(self._head.base + 1 if later is None else later)
+            missing = self._head.base + 1
+            if later is not None:
+                missing = later
+            self._miss(missing)
 
     def _read_from(self, number: int) -> None:
-        spill = Spill(self._directory) if self._directory is not None else None
+        spill = None
+        if self._directory is not None:
+            spill = Spill(self._directory)
         self.image = StoreImage(number, spill)
         self.read_on()
 

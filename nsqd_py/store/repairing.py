@@ -61,9 +61,10 @@ class StoreCopy:
         def read() -> LogSource | None:
             reader = StoreReader(self._objects, spill=Spill(self._directory))
             reader.refresh()
-            sources = reader.image.log_files(topic)
-            same = (each for each in sources if (each.name, each.salt) == (file.path.name, file.salt))
-            return next(same, None)
+            for source in reader.image.log_files(topic):
+                if source.name == file.path.name and source.salt == file.salt:
+                    return source
+            return None
 
         return in_thread(self._threadpool, read)
 

@@ -92,8 +92,12 @@ class Chunks:
 
     def append(self, data: bytes) -> None:
         """Add bytes behind the others."""
-        start = self._spill.add(data) if self._spill is not None else None
-        last = self._parts[-1] if self._parts else None
+        start = None
+        if self._spill is not None:
+            start = self._spill.add(data)
+        last = None
+        if self._parts:
+            last = self._parts[-1]
         if start is None:
             self._parts.append(data)
         elif isinstance(last, tuple) and last[1] == start:

@@ -193,7 +193,9 @@ def _behind_skippable(data: Data, start: int) -> int:
     position = start
     while _SKIPPABLE.fullmatch(data[position : position + 4]):
         position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
-    return position if position <= len(data) else start
+    if position <= len(data):
+        return position
+    return start
 
 
 def _from_disk(data: Data, start: int, end: int) -> Iterator[DecodedPiece]:

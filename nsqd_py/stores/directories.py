@@ -194,7 +194,9 @@ def is_companion(name: str) -> bool:
 def hive_topic(path: str) -> str:
     """Return the topic in Hive's directory `topic=...`; "" if there is none. nsq-to-file's files do not have it then."""
     named = _HIVE_TOPIC.fullmatch(path)
-    return unquote(named[1]) if named else ""
+    if named:
+        return unquote(named[1])
+    return ""
 
 
 # --- files by their names

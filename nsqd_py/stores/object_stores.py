@@ -125,10 +125,11 @@ def open_store(url: str, settings: Mapping[str, str] = NO_SETTINGS, *, retry_s: 
 def s3_arguments(settings: Mapping[str, str], bucket: str = "") -> dict[str, object]:
     """Return the arguments of pyarrow's S3FileSystem for a bucket. Raises OSError if Amazon does not know the bucket."""
     own = f"{_S3}bucket.{bucket}."
-    settings = {
-        **settings,
-        **{_S3 + name[len(own) :]: text for name, text in settings.items() if name.startswith(own)},
-    }
+    given = settings
+    settings = dict(given)
+    for name, value in given.items():
+        if name.startswith(own):
+            settings[_S3 + name.removeprefix(own)] = value
     arguments: dict[str, object] = {}
     for name, key in _S3_TEXTS.items():
         text = settings.get(_S3 + key)
@@ -172,11 +173,13 @@ def azure_arguments(settings: Mapping[str, str], host: str) -> dict[str, object]
     """Return the arguments of pyarrow's AzureFileSystem for `<account>.dfs.core.windows.net`, or an account alone."""
     account = host.partition(".")[0]
     suffix = f".{account}.{_AZURE_HOST}"
-    texts = {
-        name: settings.get(_AZURE + key + suffix) or settings.get(_AZURE + key) or _environment(variable)
-        for name, (key, variable) in _AZURE_TEXTS.items()
-    }
-    return {"account_name": account, **{name: text for name, text in texts.items() if text}}
+    arguments: dict[str, object] = {"account_name": account}
+    for name, (key, variable) in _AZURE_TEXTS.items():
+        setting = settings.get(_AZURE + key + suffix) or settings.get(_AZURE + key)
+        text = setting or _environment(variable)
+        if text:
+            arguments[name] = text
+    return arguments
 
 
 # --- the same settings for the packages of tables, which have clients of their own
@@ -202,10 +205,11 @@ def _texts(url: str, settings: Mapping[str, str]) -> dict[str, str]:
         arguments = s3_arguments(settings, authority)
     elif scheme in ("abfs", "abfss") and "@" in authority:
         arguments = azure_arguments(settings, authority.partition("@")[2])
-    texts = {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in arguments.items()
-    }
+    texts = {}
+    for name, value in arguments.items():
+        texts[name] = str(value)
+        if isinstance(value, bool):
+            texts[name] = texts[name].lower()
     if "endpoint_override" in texts:
         texts["endpoint"] = f"{texts['scheme']}://{texts['endpoint_override']}"
         texts["allow_http"] = "true"  # of an endpoint that begins so

@@ -165,7 +165,9 @@ def _real_directory(directory: str) -> str:
 
 
 def _is_parquet(path: str, files: Files) -> bool:
-    return path.endswith(".parquet") or files.head(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC
+    if path.endswith(".parquet"):
+        return True
+    return files.head(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
 # --- which files are read
@@ -221,22 +223,25 @@ class _Selection:
         """True for what the table has in its directory apart from rows."""
         first, _, rest = path.removeprefix(f"{root}/").partition("/")
         has_metadata = _Table("Iceberg", root) in self._roots[root]
-        return (first == DELTA_LOG and not rest) or first == POINTERS or (first == _METADATA and has_metadata)
+        if first == DELTA_LOG and not rest:
+            return True
+        return first == POINTERS or (first == _METADATA and has_metadata)
 
     def _current(self, root: str, parquet: Sequence[str], *, is_named: bool) -> list[str]:
         """Return the current files of the tables of a root, if all of them are chosen. Raises UnreadableTable."""
-        uris = [
-            uri
-            for table in sorted(self._roots[root])
-            for uri in _files_of(table, self._files, self._settings)
-        ]
+        uris: list[str] = []
+        for table in sorted(self._roots[root]):
+            uris += _files_of(table, self._files, self._settings)
         live = {_identity(uri): uri for uri in uris}
         there = [self._by_identity[identity] for identity in live if identity in self._by_identity]
         current = [path for path in there if path in self._is_chosen]
         is_whole = len(current) == len(there) and (bool(current) or is_named or not live)
         if not is_whole or (not self._contains(root) and len(there) < len(live)):
             kind = min(self._roots[root]).kind
-            what = parquet[0].rpartition("/")[0] if parquet and self._contains(root) else self._directory
+            if parquet and self._contains(root):
+                what = parquet[0].rpartition("/")[0]
+            else:
+                what = self._directory
             raise UnreadableTable(
                 f"{what} is a part of the {kind} table in {root}: read {root}, and choose by topic and time, since OPTIMIZE and "
                 "DELETE may have moved rows of this part to any file of the table"
@@ -248,7 +253,9 @@ class _Selection:
 def _as_in(root: str, uri: str) -> str:
     """Return the URI with the scheme of the root, where several schemes are of one store."""
     scheme = _ANY_S3.match(root)
-    return _ANY_S3.sub(scheme[0], uri) if scheme else _local(uri)
+    if scheme:
+        return _ANY_S3.sub(scheme[0], uri)
+    return _local(uri)
 
 
 # --- what a table lists

@@ -257,7 +257,10 @@ class Nsqd(EmbeddedDaemon):
     def depth(self, topic: str, channel: str | None = None) -> int:
         """Return the number of messages that wait in the topic, or in one of its channels; 0 if it does not exist."""
         topics = self.stats(topic, channel or "")["topics"] or ()  # null if it does not exist
-        rows = topics if channel is None else [row for each in topics for row in each["channels"]]
+        if channel is None:
+            rows = topics
+        else:
+            rows = [row for each in topics for row in each["channels"]]
         return sum(row["depth"] for row in rows)
 
     def wait_for_depth(

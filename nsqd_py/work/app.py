@@ -178,8 +178,9 @@ class App:
 
     def middleware_of(self, handler: Handler) -> tuple[Middleware, ...]:
         """Return what runs around the calls of a handler of this app."""
-        own = () if handler.topic == later_topic(self.name) else self.middleware
-        return *self.watchers, *own
+        if handler.topic == later_topic(self.name):
+            return self.watchers
+        return *self.watchers, *self.middleware
 
     def internal_handlers(self, *, has_schedules: bool) -> list[Handler]:
         """Return the handlers of the app itself, for this process."""
@@ -303,7 +304,9 @@ class App:
         has_schedules  this process runs the schedules of the app too: one process of each machine should
         """
         internal = self.internal_handlers(has_schedules=has_schedules)
-        scheduler = self._make_scheduler() if has_schedules and self.schedules else None
+        scheduler = None
+        if has_schedules and self.schedules:
+            scheduler = self._make_scheduler()
         return Running([*self.handlers, *internal], self._make_calls, self._settings, self.log, scheduler)
 
     def _make_scheduler(self) -> Scheduler:

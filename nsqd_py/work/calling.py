@@ -223,7 +223,10 @@ class Calls:
         handler = self.handler
         given, undecodable = self._open(messages, bodies)
         try:
-            result = self._pass(given) if handler.once is None else self._apply(handler.once, given)
+            if handler.once is None:
+                result = self._pass(given)
+            else:
+                result = self._apply(handler.once, given)
         except Exception as error:
             raise_merged(undecodable, len(messages), error)
             raise
@@ -395,7 +398,10 @@ class Calls:
                 self._log.warning(_TIMED_OUT if is_connected else _DISCONNECTED, self.handler, message)
 
     def _log_error(self, message: Message, error: BaseException, *, has_trace: bool) -> None:
-        write = self._log.exception if has_trace and not isinstance(error, WITHOUT_TRACE) else self._log.error
+        if has_trace and not isinstance(error, WITHOUT_TRACE):
+            write = self._log.exception
+        else:
+            write = self._log.error
         write("%s failed on %s, attempt %d: %s", self.handler, message, message.attempts, describe(error))
 
     def answer(self, message: Message, body: bytes, outcome: Outcome) -> None:

@@ -229,7 +229,9 @@ class Handler:
 
 def handler_of(declared: Handler | Callable[..., Any]) -> Handler:
     """Return the handler as which a function was declared last. Raises BadHandler if it was not."""
-    found = declared if isinstance(declared, Handler) else getattr(declared, _HANDLER, None)
+    if isinstance(declared, Handler):
+        return declared
+    found: Handler | None = getattr(declared, _HANDLER, None)
     if found is None:
         raise BadHandler(f"{name_of(declared)} is no handler: decorate it with @app.handler(topic)")
     return found

@@ -79,7 +79,9 @@ class Once:
 
     def _key_of(self, value: object) -> str:
         """Raises BadClientOption for None: all messages without a key would be the same one."""
-        key = self._key(value) if self._key is not None else None
+        key = None
+        if self._key is not None:
+            key = self._key(value)
         if key is None:
             raise BadClientOption(
                 "the key of once returned None, which would be the same for all such messages: let it return the id that the "
@@ -93,11 +95,15 @@ class Once:
         The channel is a part of the key: the work of another handler of the message is another effect. Raises TransactionEnded
         if the call has ended the transaction of SQLite; psycopg refuses that itself.
         """
-        row = channel, message_id if self._key is None else self._key_of(value)
+        key = message_id
+        if self._key is not None:
+            key = self._key_of(value)
+        row = channel, key
         connection = self._own_connection()
-        transaction = (
-            connection.transaction() if _is_postgresql(connection) else _sqlite_transaction(connection)
-        )
+        if _is_postgresql(connection):
+            transaction = connection.transaction()
+        else:
+            transaction = _sqlite_transaction(connection)
         insert = _POSTGRESQL_INSERT if _is_postgresql(connection) else _SQLITE_INSERT
         try:
             with transaction:
@@ -138,7 +144,10 @@ class Once:
 
     def _forget_if_broken(self, connection: Any) -> None:
         """Let the next message of this thread have a new connection, unless this one still works."""
-        is_usable = not connection.closed if _is_postgresql(connection) else _is_open(connection)
+        if _is_postgresql(connection):
+            is_usable = not connection.closed
+        else:
+            is_usable = _is_open(connection)
         if not is_usable:
             del self._of_thread.pid
 

@@ -153,7 +153,9 @@ class Running:
         """Start a consumer for each handler, with these settings, and the scheduler. Raises as `Consumer`."""
         self._log = log
         self._limits = TimeLimits()
-        self._loop = EventLoop() if any(handler.is_async for handler in handlers) else None
+        self._loop: EventLoop | None = None
+        if any(handler.is_async for handler in handlers):
+            self._loop = EventLoop()
         self._consumed: list[_Consumed] = []
         self._stop_by_s: float | None = None
         self._failure: BaseException | None = None
@@ -162,7 +164,10 @@ class Running:
             self._limits.start()
         try:
             for handler in handlers:
-                pace = None if handler.rate is None else Pace(handler.rate)
+                if handler.rate is None:
+                    pace = None
+                else:
+                    pace = Pace(handler.rate)
                 calls = make_calls(handler, pace, self._limits)
                 self._consumed.append(self._start(handler, calls, pace, settings))
             if scheduler is not None:
@@ -180,9 +185,11 @@ class Running:
         watch = RefusalWatch(str(handler))
         if handler.batch is not None:
             collector = Collector(handler.batch.most, handler.batch.within_s)
-            collector.start(
-                handler.concurrency, self._handle_in_loop(calls) if handler.is_async else calls.handle_all
-            )
+            if handler.is_async:
+                handle = self._handle_in_loop(calls)
+            else:
+                handle = calls.handle_all
+            collector.start(handler.concurrency, handle)
             consumer = Consumer(handler.topic, handler.channel, batch_handler=collector.put, **given)
             consumer.start()
             return _Consumed(handler, calls, consumer, watch, pace, collector)
@@ -220,7 +227,10 @@ class Running:
         threads go on. Signal handlers may call this, and a call with 0 shortens a stop.
         """
         stop_by_s = time.monotonic() + timeout_s
-        self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
+        if self._stop_by_s is None:
+            self._stop_by_s = stop_by_s
+        else:
+            self._stop_by_s = min(self._stop_by_s, stop_by_s)
         for each in self._consumed:
             each.calls.begin_to_stop()
             if each.pace is not None:
@@ -233,7 +243,10 @@ class Running:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all consumers have ended. Return False after the time-out. `failure` says if one ended for good."""
-        ends_s = None if timeout_s is None else time.monotonic() + timeout_s
+        if timeout_s is None:
+            ends_s = None
+        else:
+            ends_s = time.monotonic() + timeout_s
         while self._is_running():
             self._note_refused()
             if self._failure is not None and self._stop_by_s is None:

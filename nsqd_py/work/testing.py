@@ -252,7 +252,10 @@ def run(
 
     Raises SystemExit and KeyboardInterrupt of the handler, and BadHandler if a middleware cannot run around it.
     """
-    body = encode(value) if headers is None else wrap(encode(value), headers)
+    if headers is None:
+        body = encode(value)
+    else:
+        body = wrap(encode(value), headers)
     clock = clock or Clock()
     found = handler_of(handler)
     caller = _Caller(clock, _Letters(), lambda handler: middleware, lambda: chance)
@@ -342,7 +345,10 @@ class Harness:
 
     def _next_s(self) -> float:
         """Return when the next message or job is due."""
-        messages_s = self._waiting[0].due_s if self._waiting else math.inf
+        if self._waiting:
+            messages_s = self._waiting[0].due_s
+        else:
+            messages_s = math.inf
         return min(messages_s, *self._next_due_s.values(), math.inf)
 
     def _look_at_schedules(self) -> None:

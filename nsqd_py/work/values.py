@@ -112,8 +112,10 @@ def _library() -> str:
 def _is_of(value: Any, module: str, name: str) -> bool:
     """True for a class that is derived from this one of a library, without importing the library."""
     kind = get_origin(value) or value
-    classes = kind.__mro__ if isinstance(kind, type) else ()
-    return any(each.__name__ == name and each.__module__.partition(".")[0] == module for each in classes)
+    if not isinstance(kind, type):
+        return False
+    same_name = [each for each in kind.__mro__ if each.__name__ == name]
+    return any(each.__module__.partition(".")[0] == module for each in same_name)
 
 
 def _loads() -> Decoder:

@@ -183,7 +183,8 @@ class Producers:
             nsqds = (known[self.turn % len(known)],)
             lookupds = ()
             self.turn += 1
-            limit_s = limit_s if len(known) == 1 else min(limit_s, _FAIL_OVER_S)
+            if len(known) != 1:
+                limit_s = min(limit_s, _FAIL_OVER_S)
         return NonBlockingProducer(
             nsqd_tcp_addresses=nsqds,
             lookupd_http_addresses=lookupds,

@@ -26,8 +26,8 @@ TRUTHS = (ast.BoolOp, ast.Compare)
 MANY_CLAUSES = 3
 LONG_COLUMNS = 88
 COUNTED_TOKENS = (tokenize.NAME, tokenize.NUMBER, tokenize.OP)
-# The goal is 7.5: it falls as the densest files are rewritten, and never rises.
-MOST_TOKENS_A_LINE = 7.65
+# The goal, as of the houses that we admire; it never rises.
+MOST_TOKENS_A_LINE = 7.5
 
 # Methods that stand under a second name today, by file and name.
 KNOWN_SHORTCUTS = {
@@ -66,10 +66,10 @@ def conditionals_unpacked(tree: ast.Module) -> Found:
         yield from (value for value in unpacked if isinstance(value, ast.IfExp))
 
 
-def long_conditionals_returned(tree: ast.Module) -> Found:
-    """Yield returned conditionals that are no short line: `if` and two returns are read at a glance."""
+def long_conditionals(tree: ast.Module) -> Found:
+    """Yield conditionals, returned or assigned, that are no short line: `if` and two statements are read at a glance."""
     for node in nodes_of(tree):
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.IfExp):
+        if isinstance(node, ast.Return | ast.Assign) and isinstance(node.value, ast.IfExp):
             is_one_line = node.end_lineno == node.lineno
             if not is_one_line or (node.end_col_offset or 0) > LONG_COLUMNS:
                 yield node
@@ -275,9 +275,11 @@ call(**named, word="a" if one else "b")
 """,
     ),
     Rule(
-        long_conditionals_returned,
-        8,
+        long_conditionals,
+        32,
         """
+found = the_first_of_them + the_others_of_them if the_last_of_them else the_others_of_them + the_last_of_them  # here
+found = the_first_of_them if the_last_of_them else the_others_of_them
 def short(found):
     return found[0] if found else None
 def long(the_first_of_them, the_others_of_them, the_last_of_them):

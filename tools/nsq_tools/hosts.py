@@ -152,8 +152,14 @@ class Timings:
             log.warning(
                 "use more than %d status values for accurate percentiles (configured with %d)", FEW, every
             )
-        names = {AGGREGATE, *hosts} if len(set(hosts)) > 1 else {AGGREGATE}
-        self._took_s: dict[str, list[float]] = {name: [] for name in names} if every > 0 else {}
+        if len(set(hosts)) > 1:
+            names = {AGGREGATE, *hosts}
+        else:
+            names = {AGGREGATE}
+        if every > 0:
+            self._took_s: dict[str, list[float]] = {name: [] for name in names}
+        else:
+            self._took_s = {}
         self._every = every
         self._log = log
 

@@ -112,7 +112,10 @@ class SlowWriter:
 
     def _write(self, appending: Appending, publishers: Tickets) -> None:
         try:
-            room = self._room() if appending.opens_file else nullcontext()
+            if appending.opens_file:
+                room = self._room()
+            else:
+                room = nullcontext()
             with room:
                 self._disk_speed.begin(appending)
                 self._write_in_thread(appending)
@@ -195,7 +198,9 @@ class SlowReader:
                 self._disk_speed.note(monotonic_ns() - began_ns)
         key = file, offset, size
         pieces = self._pieces
-        piece = pieces.get(key) if pieces is not None else None
+        piece = None
+        if pieces is not None:
+            piece = pieces.get(key)
         if pieces is None or piece is None:
             if key not in self._asked:
                 file.pin()  # it may be closed during the read

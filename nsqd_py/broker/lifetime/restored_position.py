@@ -14,11 +14,7 @@ from nsqd_py.queue.position import Position
 
 
 def restore_position(
-    saved: SavedPosition,
-    released: int,
-    deferred: Sequence[PackedWaits],
-    now_ns: int,
-    lost: Iterable[Range] = (),
+    saved: SavedPosition, released: int, deferred: Sequence[PackedWaits], now_ns: int, lost: Iterable[Range]
 ) -> Position:
     """Return a position as its journal left it; unfinished messages keep their attempts and due times.
 
@@ -73,7 +69,9 @@ def _queue_due(position: Position, waits: Iterable[Wait], now_ns: int) -> None:
 
     def after(wait: Wait) -> int:
         # If the time of a requeue is unknown, the run goes to the end of the queue, in the order of due times.
-        return min(-1 - wait[2], last) if wait[2] < 0 else last
+        if wait[2] < 0:
+            return min(-1 - wait[2], last)
+        return last
 
     def order_in_queue(wait: Wait) -> int:
         return after(wait) << 64 | max(wait[2] + 1, 0)

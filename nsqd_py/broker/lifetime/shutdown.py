@@ -63,10 +63,17 @@ def _close_topics(broker: Broker) -> dict[str, LogEnd]:
     for each in closing:
         each.write()
     count = min(_SYNCED_AT_ONCE, len(closing))
-    slices = [closing[start::_SYNCED_AT_ONCE] for start in range(count)]
-    gevent.joinall([gevent.spawn(in_thread, broker.services.threadpool, _sync, part) for part in slices])
-    ends = {each.topic.name: each.close() for each in closing}
-    return {name: end for name, end in ends.items() if end is not None}
+    syncing = []
+    for start in range(count):
+        part = closing[start::_SYNCED_AT_ONCE]
+        syncing.append(gevent.spawn(in_thread, broker.services.threadpool, _sync, part))
+    gevent.joinall(syncing)
+    ends = {}
+    for each in closing:
+        end = each.close()
+        if end is not None:
+            ends[each.topic.name] = end
+    return ends
 
 
 def _sync(closing: Sequence[_Closing]) -> None:

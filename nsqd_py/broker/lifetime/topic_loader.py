@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -65,7 +66,9 @@ class TopicLoader:
 
     def load(self) -> None:
         saved = {name: self._read_journal(name, journal) for name, journal in self._journals.items()}
-        held = self._load_journal("", self._journal("")) if "" in self._saved else None
+        held = None
+        if "" in self._saved:
+            held = self._load_journal("", self._journal(""))
         self._read_files()
         self._forget_deleted(saved)
         self._extend_log([*saved.values(), held])
@@ -175,7 +178,9 @@ class TopicLoader:
         self._log.damage.missing_count = count_of(self._lost(needed))
         holes = [hole for hole in self._found.holes if hole not in self._found.damaged_holes]
         name = self._entry.name
-        file_seqs = self._stop.file_seqs if self._stop is not None else ()
+        file_seqs: Sequence[int] = ()
+        if self._stop is not None:
+            file_seqs = self._stop.file_seqs
         for gone in missing_files(name, holes, needed, file_seqs):
             certainty = "were finished just before a power cut, or are lost"
             if gone.high <= self._certain_until:
@@ -207,7 +212,9 @@ class TopicLoader:
             saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
         in_holes = needed_of(self._found.holes, saved.finished, topic.released)
         needed = union(in_holes)
-        accepted = self._unsure(needed) if needed and not self._may_be_given_back else []
+        accepted = []
+        if needed and not self._may_be_given_back:
+            accepted = self._unsure(needed)
         saved.finished.add_all_missing(accepted)
         if accepted:
             saved.forget_finished()

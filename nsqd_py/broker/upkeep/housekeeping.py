@@ -151,7 +151,10 @@ class Housekeeper:
         self.clean_up(topic, makes_room=True)
 
     def _close_unneeded(self, topic: Topic, log: TopicLog) -> None:
-        if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
+        if not log.files:
+            return
+        first_seq = log.files[-1].first_seq
+        if not topic.is_needed(first_seq, log.next_seq):
             with contextlib.suppress(OSError):  # a full disk has no room for a new file
                 self._disk_speed.timed(log.roll)
 
@@ -334,7 +337,9 @@ class Housekeeper:
                 moved = moved_bytes(alive, found, is_sparse=file.header.is_sparse)
                 if found and is_worth_moving(file.end_offset, alive, moved):
                     is_near = before is not None and _has_all(topic, before.end_seq, file.first_seq)
-                    neighbour = before if is_near and _fits(log, before, moved) else None
+                    neighbour = None
+                    if is_near and _fits(log, before, moved):
+                        neighbour = before
                     return file, found, neighbour
             before = file
         return None
@@ -383,9 +388,9 @@ def _is_movable(log: TopicLog, file: LogFile) -> bool:
 
 def _has_all(topic: Topic, low: int, high: int) -> bool:
     """True if every channel has finished all of low..high (not included), so that none of it can come back."""
-    return low >= high or all(
-        channel.position.finished.covers(low, high) for channel in topic.channels.values()
-    )
+    if low >= high:
+        return True
+    return all(channel.position.finished.covers(low, high) for channel in topic.channels.values())
 
 
 def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:

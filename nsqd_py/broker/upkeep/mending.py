@@ -192,7 +192,8 @@ class LogFiles:
         now_s = time.monotonic()
         next_s, delay_s = self._next_tries.get(file, (0.0, _FIRST_DELAY_S))
         if (file.is_open or self.repairs.is_possible()) and now_s >= next_s:
-            self._next_tries[file] = now_s + delay_s, min(2 * delay_s, _LONGEST_DELAY_S)
+            next_delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+            self._next_tries[file] = now_s + delay_s, next_delay_s
             self._gone.setdefault((topic, file))
             self._start()
 
@@ -269,7 +270,9 @@ class LogFiles:
         log.chunks.forget()
         if others and left != ranges:
             self._bring_back(topic, file, others)
-        text = f"all are repaired from {' and '.join(names)}" if others else "it is repaired"
+        text = "it is repaired"
+        if others:
+            text = f"all are repaired from {' and '.join(names)}"
         if left:
             text = f"{count_of(left)} of them are not repaired: {reason or 'no other copy has them'}"
         text = f"{damage_text(ranges)}; {text}"

@@ -20,7 +20,9 @@ def living(topic: Topic, low: int, high: int) -> list[Range]:
 
     A channel needs what is neither finished nor lost.
     """
-    ranges = [(max(low, topic.released), high)] if high > topic.released else []
+    ranges = []
+    if high > topic.released:
+        ranges = [(max(low, topic.released), high)]
     for channel in topic.channels.values():
         ranges += channel.position.unsettled(low, high)
     return union(ranges)

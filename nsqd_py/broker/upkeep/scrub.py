@@ -208,14 +208,18 @@ class Scrub:
                 self._pass()
             except Exception as error:  # after a bug with one file, the next pass must come
                 self._services.log.exception("SCRUB: failed - %r", error)
-            shortest_s = _SHORTEST_PASS_S if self._services.options.scrub_rate == AUTO else 0.0
+            shortest_s = 0.0
+            if self._services.options.scrub_rate == AUTO:
+                shortest_s = _SHORTEST_PASS_S
             gevent.sleep(max(1.0, shortest_s - (time.monotonic() - began_s)))
 
     def _pass(self) -> None:
         """Check all files, beginning anywhere: a daemon that restarts each day must come to the last one too."""
         keys = list(self.source.files())
         self._rate = self._rate_of(self._size_of(keys))
-        first = int.from_bytes(os.urandom(4), "big") % len(keys) if keys else 0
+        first = 0
+        if keys:
+            first = int.from_bytes(os.urandom(4), "big") % len(keys)
         for key in [*keys[first:], *keys[:first]]:
             self._check(key)
         self.source.end_pass()
@@ -263,7 +267,9 @@ class Scrub:
             self.source.damaged(key, found)
 
     def _turn_bytes(self) -> int:
-        most_bytes = _SLOW_DISK_AT_ONCE_BYTES if self._services.disk_speed.is_slow else _MOST_AT_ONCE_BYTES
+        most_bytes = _MOST_AT_ONCE_BYTES
+        if self._services.disk_speed.is_slow:
+            most_bytes = _SLOW_DISK_AT_ONCE_BYTES
         return min(max(int(self._rate * _TURN_S), _LEAST_AT_ONCE_BYTES), most_bytes)
 
     def _pause_s(self, checked_bytes: int, turn: _Turn) -> float:

@@ -87,7 +87,10 @@ class SmallFiles:
         self._alarm.set(None)
 
     def _check(self, now_ns: int) -> None:
-        checked = [] if self._services.data_path.problem else self._next_positions()
+        if self._services.data_path.problem:
+            checked = []
+        else:
+            checked = self._next_positions()
         try:
             look = self._make_look(checked)
             self._services.threadpool.begin(self._look, (look,), lambda job: self._found(look, job))
@@ -130,9 +133,10 @@ class SmallFiles:
         for name in _KEPT:
             self._keep(look, name)
         # The directory may have gone in the meantime.
-        missing = [
-            path for path in (*look.metadata, *look.channels, *look.topics) if not os.path.lexists(path)
-        ]
+        missing = []
+        for path in (*look.metadata, *look.channels, *look.topics):
+            if not os.path.lexists(path):
+                missing.append(path)
         if self._services.data_path.is_here():
             look.missing = missing
 

@@ -209,7 +209,10 @@ class Waiters:
         self._locks.append(lock)
         try:
             # `is_over` after the append: the thread that makes it true wakes this one from then on.
-            limit_s = math.inf if timeout_s is None else max(0.0, timeout_s)
+            if timeout_s is None:
+                limit_s = math.inf
+            else:
+                limit_s = max(0.0, timeout_s)
             return bool(is_over()) or _acquire(lock, limit_s)
         finally:
             # Checked first: an error that is handled here would be the context of Ctrl-C.
@@ -219,7 +222,10 @@ class Waiters:
 
     def wait_until(self, is_true: Callable[[], bool], timeout_s: float | None) -> bool:
         """Return True as soon as `is_true()`, or False after the time-out. What makes it true calls `wake_all`."""
-        ends_s = math.inf if timeout_s is None else monotonic() + timeout_s
+        if timeout_s is None:
+            ends_s = math.inf
+        else:
+            ends_s = monotonic() + timeout_s
         while not is_true():
             left_s = ends_s - monotonic()
             if left_s <= 0:

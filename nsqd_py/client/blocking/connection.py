@@ -232,7 +232,9 @@ class Connection:
     @property
     def has_events(self) -> bool:
         """True if `receive` would return events at once, without reading from the socket."""
-        return bool(self._events) or self._failure is not None or self._session.has_more
+        if self._events:
+            return True
+        return self._failure is not None or self._session.has_more
 
     def receive(self, timeout_s: float | None = None) -> list[Event]:
         """Return events as soon as there are any; none after `timeout_s`. None waits without limit.
@@ -361,7 +363,10 @@ class Connection:
             self._untaken_bytes = untaken
             self._taken_s = monotonic()
         left_s = self._taken_s + limit_s - monotonic()
-        mask = select.POLLOUT if self._event_bytes > _MOST_EVENT_BYTES else select.POLLIN | select.POLLOUT
+        if self._event_bytes > _MOST_EVENT_BYTES:
+            mask = select.POLLOUT
+        else:
+            mask = select.POLLIN | select.POLLOUT
         if left_s <= 0:
             self.fail(f"nsqd took nothing for {limit_s:g}s")
         elif self._poll(mask, left_s) & select.POLLIN:

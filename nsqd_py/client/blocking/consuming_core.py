@@ -54,7 +54,10 @@ class ConsumingCore(BaseConsumer, ProcessHooks):
         """Request no more messages, and end once those in flight are answered, or after `timeout_s`. Does not wait."""
         stop_by_s = monotonic() + timeout_s
         with self._lock:
-            self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
+            if self._stop_by_s is None:
+                self._stop_by_s = stop_by_s
+            else:
+                self._stop_by_s = min(self._stop_by_s, stop_by_s)
         self._poller.wake()
 
     def _after_fork(self) -> None:
@@ -106,7 +109,9 @@ class ConsumingCore(BaseConsumer, ProcessHooks):
             nsqd.flush()
             nsqd.close()
             del self._nsqds[nsqd.address]
-        return self._stop_by_s is None or (bool(self._nsqds) and monotonic() < self._stop_by_s)
+        if self._stop_by_s is None:
+            return True
+        return bool(self._nsqds) and monotonic() < self._stop_by_s
 
     def _leave(self) -> None:
         """Request no more messages. The caller stops the consumer."""

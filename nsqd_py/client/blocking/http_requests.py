@@ -122,4 +122,6 @@ def _wait_s(deadline_s: float | None, step_s: float | None) -> float | None:
     left_s = deadline_s - monotonic()
     if left_s <= 0:
         raise TimeoutError
-    return left_s if step_s is None else min(left_s, step_s)
+    if step_s is None:
+        return left_s
+    return min(left_s, step_s)

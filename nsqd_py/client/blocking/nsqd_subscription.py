@@ -169,7 +169,9 @@ class NsqdSubscription:
         limit_s = self._options.read_limit_s
         if connection is None:
             return False
-        return connection.has_events or bool(limit_s and monotonic() - connection.last_received_s > limit_s)
+        if connection.has_events:
+            return True
+        return bool(limit_s and monotonic() - connection.last_received_s > limit_s)
 
     # ---- its end
 

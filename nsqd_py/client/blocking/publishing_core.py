@@ -128,14 +128,20 @@ class PublishingCore:
             self._discover()
             self._connect(now_s)
             self._expire(now_s)
-            self.refusal = self.dispatcher.no_nsqd() if self.has_discovered and not self._opening else None
+            if self.has_discovered and not self._opening:
+                self.refusal = self.dispatcher.no_nsqd()
+            else:
+                self.refusal = None
 
     def receive(self, timeout_s: float) -> bool:
         """Read what nsqds have sent, and wait for it if nothing is here. Return False if nothing came."""
         connected = self.connected
         ready = [writer for writer in connected.values() if writer.connection.has_events]
         if not ready:
-            longest_s = timeout_s if connected else min(timeout_s, self.until_dial_s())
+            if connected:
+                longest_s = timeout_s
+            else:
+                longest_s = min(timeout_s, self.until_dial_s())
             ready = [connected[descriptor] for descriptor in self.poller.wait(connected, longest_s)]
         for writer in ready:
             self.receive_from(writer)
@@ -234,11 +240,10 @@ class PublishingCore:
             return math.inf
         now_s = monotonic()
         writers = self.dispatcher.writers.values()
-        due_s = [
-            self.dispatcher.pause_s(writer, now_s)
-            for writer in writers
-            if writer.connection is None and writer.address not in self._opening
-        ]
+        due_s = []
+        for writer in writers:
+            if writer.connection is None and writer.address not in self._opening:
+                due_s.append(self.dispatcher.pause_s(writer, now_s))
         return max(_SHORTEST_WAIT_S, min(due_s, default=math.inf))
 
     @property

@@ -157,7 +157,10 @@ class BaseConsumer:
         )
         self.topic = topic
         self.channel = channel
-        self._max_attempts = 0 if batch_handler is not None else self._options.max_attempts
+        if batch_handler is not None:
+            self._max_attempts = 0
+        else:
+            self._max_attempts = self._options.max_attempts
         self._on_give_up = on_give_up
         self._next_log_s = 0.0
         nsqds, self._lookupds = addresses_of("consumer", nsqd_tcp_addresses, lookupd_http_addresses)

@@ -105,7 +105,10 @@ class ConsumerBackoff:
         ]
 
     def state(self, now_s: float) -> BackoffState:
-        remaining_s = 0.0 if self.until_s is None else max(0.0, self.until_s - now_s)
+        if self.until_s is None:
+            remaining_s = 0.0
+        else:
+            remaining_s = max(0.0, self.until_s - now_s)
         return BackoffState(self.phase.value, self.level, remaining_s)
 
     def __str__(self) -> str:
@@ -191,7 +194,9 @@ class RdySpread:
 
     def _is_over(self, connection: Asked, now_s: float) -> bool:
         idle_since_s = max(connection.last_message_s, connection.rdy_since_s)
-        return now_s - idle_since_s > self._idle_s or now_s - connection.rdy_since_s > self._turn_s
+        if now_s - idle_since_s > self._idle_s:
+            return True
+        return now_s - connection.rdy_since_s > self._turn_s
 
     def _seat(self, seats: int, now_s: float) -> None:
         """Set RDY 1 for `seats` connections: those that have a turn, then those that have waited longest."""

@@ -281,7 +281,10 @@ class Subscription:
         self._next_turns_s = self.now_s() + self._redistribute_s
         multiplier_s = options.backoff_multiplier_s
         is_random = options.backoff_strategy == FULL_JITTER
-        duration = full_jitter(multiplier_s, chance) if is_random else exponential(multiplier_s)
+        if is_random:
+            duration = full_jitter(multiplier_s, chance)
+        else:
+            duration = exponential(multiplier_s)
         self._backoff = ConsumerBackoff(duration, options.max_backoff_duration_s)
 
     def __str__(self) -> str:
@@ -343,7 +346,10 @@ class Subscription:
             self.on_backoff(str(self._backoff))
 
     def _distribute_rdy(self) -> None:
-        most = 0 if self.is_paused else self._backoff.most(self.max_in_flight)
+        if self.is_paused:
+            most = 0
+        else:
+            most = self._backoff.most(self.max_in_flight)
         self._spread.distribute(most, self.now_s())
 
     # ---- time
@@ -351,7 +357,10 @@ class Subscription:
     @property
     def due_s(self) -> float:
         """Return when `tick` has something to do next."""
-        until_s = self._next_turns_s if self._backoff.until_s is None else self._backoff.until_s
+        if self._backoff.until_s is None:
+            until_s = self._next_turns_s
+        else:
+            until_s = self._backoff.until_s
         return min([self._next_turns_s, until_s, *(window.due_s for window in self.windows.values())])
 
     def tick(self) -> None:

@@ -265,7 +265,10 @@ class Dispatcher:
 
     def next_to_send(self, now_s: float) -> SendOrder | None:
         """Return the next publishes that a writer has room for. Call it after each event until it returns None."""
-        most = RUN if len(self._open) > 1 else self._limits.publishes
+        if len(self._open) > 1:
+            most = RUN
+        else:
+            most = self._limits.publishes
         for _ in self._open:
             turn = (self._turn + 1) % len(self._open)
             self._turn = turn

@@ -30,7 +30,10 @@ def lasting(
     listed = []
     begun_s: dict[str, float] = {}
     for problem in found:
-        begin_s = -inf if before is None else before.get(problem.key, now_s)
+        if before is None:
+            begin_s = -inf
+        else:
+            begin_s = before.get(problem.key, now_s)
         if now_s - begin_s >= LISTED_AFTER_S.get(problem.kind, 0.0):
             listed.append(problem)
             begin_s = -inf

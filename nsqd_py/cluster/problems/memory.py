@@ -66,7 +66,10 @@ class LastKnown:
         self.is_gone = False
         self.is_silent = bool(node.failure or node.is_late)
         self.was_draining = node.drain is not None
-        self.primary = node.role.primary if isinstance(node.role, KnownStandby) else ""
+        if isinstance(node.role, KnownStandby):
+            self.primary = node.role.primary
+        else:
+            self.primary = ""
         if not node.is_whole:
             return
         self.seen_s = seen_s

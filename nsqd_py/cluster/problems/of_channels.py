@@ -120,7 +120,9 @@ class OfChannel:
             yield from self._unconsumed(counts)
         if is_own:
             return
-        stuck = self._stuck() if counts.depth and counts.clients else None
+        stuck = None
+        if counts.depth and counts.clients:
+            stuck = self._stuck()
         is_served = counts.clients > 0 and not channel.paused_parts and stuck is None
         if stuck is not None:
             yield stuck
@@ -154,7 +156,9 @@ class OfChannel:
             if left_s and self.now_s - left_s < CONSUMERS_RETURN_S:
                 return
             trend = self.trend
-            more = f"; {rate(trend.came)} more come" if trend is not None and trend.came > _LEAST_RATE else ""
+            more = ""
+            if trend is not None and trend.came > _LEAST_RATE:
+                more = f"; {rate(trend.came)} more come"
             text = f"{waiting(counts.depth)}, and no consumer is connected{more}"
             yield Problem("no_consumer", text, weight=counts.depth)
         elif channel.unconsumed_parts:
@@ -188,7 +192,9 @@ class OfChannel:
         nodes = trend.grows_on(self.channel)
         where = f" on {named(nodes)}" if nodes else ""
         work_s = trend.work_s
-        work = f"; its consumers need {span(work_s)} for what waits now" if work_s is not None else ""
+        work = ""
+        if work_s is not None:
+            work = f"; its consumers need {span(work_s)} for what waits now"
         flow = f"{rate(trend.came)} come, {rate(trend.finished)} are finished"
         return f"{waiting(trend.depth)}, and {rate(trend.growth)} are added{where} ({flow}){work}"
 
@@ -203,13 +209,18 @@ class OfChannel:
 
     def _stuck(self) -> Problem | None:
         parts = self.channel.parts
-        times_s = {address: self._stuck_s(part) for address, part in parts.items()}
-        stuck = {address: part for address, part in parts.items() if times_s[address] >= STUCK_AFTER_S}
+        longest_s = 0.0
+        stuck = {}
+        for address, part in parts.items():
+            stuck_s = self._stuck_s(part)
+            longest_s = max(longest_s, stuck_s)
+            if stuck_s >= STUCK_AFTER_S:
+                stuck[address] = part
         if not stuck:
             return None
         depth = sum(part.counts[_DEPTH] for part in stuck.values())
         where = "" if len(stuck) == len(parts) else f" on {named(list(stuck))}"
-        time = span(max(times_s.values()))
+        time = span(longest_s)
         hold = _hold(list(stuck.values()), self.trend)
         text = f"{waiting(depth)}{where}, and nothing was finished for {time}: {hold}"
         return Problem("stuck", text, weight=depth, cause=where)
@@ -221,8 +232,12 @@ class OfChannel:
         """
         if part.is_paused or not part.counts[_DEPTH] or not part.counts[_CLIENTS]:
             return 0.0
-        seen_s = self.now_s - part.still_s if part.still_s else 0.0
-        reported_s = self.time_s - part.stalled_ns / 1e9 if part.stalled_ns else 0.0
+        seen_s = 0.0
+        if part.still_s:
+            seen_s = self.now_s - part.still_s
+        reported_s = 0.0
+        if part.stalled_ns:
+            reported_s = self.time_s - part.stalled_ns / 1e9
         return max(seen_s, reported_s)
 
 

@@ -42,12 +42,15 @@ def _unserved(pairs: Sequence[Pair], leases: Leases) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for node, lease in leases.items():
         groups.setdefault(lease.name, []).append(node)
-    served = {leases[pair.primary].name for pair in pairs if pair.primary_answers and pair.primary in leases}
-    return {
-        name: nodes
-        for name, nodes in groups.items()
-        if name not in served and not _is_held_elsewhere([leases[node] for node in nodes])
-    }
+    served = set()
+    for pair in pairs:
+        if pair.primary_answers and pair.primary in leases:
+            served.add(leases[pair.primary].name)
+    found: dict[str, list[str]] = {}
+    for name, nodes in groups.items():
+        if name not in served and not _is_held_elsewhere([leases[node] for node in nodes]):
+            found[name] = nodes
+    return found
 
 
 def _is_held_elsewhere(seen: list[GroupLease]) -> bool:
@@ -56,7 +59,9 @@ def _is_held_elsewhere(seen: list[GroupLease]) -> bool:
 
 def _no_primary(name: str, nodes: list[str], leases: Leases) -> Problem:
     first, *rest = nodes
-    others = f", as {'does' if len(nodes) == 2 else 'do'} {', '.join(rest)}" if rest else ""
+    others = ""
+    if rest:
+        others = f", as {'does' if len(nodes) == 2 else 'do'} {', '.join(rest)}"
     missed = [leases[node].waits_for for node in nodes if leases[node].waits_for]
     wait = f"; those that answer wait for {missed[0]}" if missed else ""
     text = f"waits for the lease {name}{others}: no nsqd serves{wait}"

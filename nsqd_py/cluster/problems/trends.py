@@ -118,22 +118,29 @@ class Trend:
     @property
     def is_growing(self) -> bool:
         is_backlog = self.depth >= max(_LEAST_DEPTH, self.finished * _LEAST_DRAIN_S)
-        return self.rounds > 1 and is_backlog and self.growth > max(0.0, _LEAST_GROWTH_PART * self.came)
+        if self.rounds <= 1:
+            return False
+        return is_backlog and self.growth > max(0.0, _LEAST_GROWTH_PART * self.came)
 
     def grows_on(self, row: ChannelRow) -> list[str]:
         """Return the nsqds on which the backlog has grown since the span before, those with most of it first."""
         before = self._last_depths or self._depths
-        depths = _depths_of(row)
-        grown = {node: depth - before.get(node, 0) for node, depth in depths.items()}
-        least = _LEAST_NODE_PART * sum(number for number in grown.values() if number > 0)
-        nodes = [node for node, number in grown.items() if number > 0 and number >= least]
+        grown = {}
+        for node, depth in _depths_of(row).items():
+            growth = depth - before.get(node, 0)
+            if growth > 0:
+                grown[node] = growth
+        least = _LEAST_NODE_PART * sum(grown.values())
+        nodes = [node for node, growth in grown.items() if growth >= least]
         return sorted(nodes, key=lambda node: (-grown[node], node))
 
     @property
     def drain_s(self) -> float | None:
         """The time until nothing waits if all continues like this; None if that never happens."""
         if self.depth <= self.finished * _LEAST_DRAIN_S:  # no backlog: new messages are finished as soon
-            return self.depth / self.finished if self.depth else 0.0
+            if self.depth:
+                return self.depth / self.finished
+            return 0.0
         shrinking = self.finished - self.came
         if shrinking > _LEAST_GROWTH_PART * self.came and shrinking > 0:
             return self.depth / shrinking
@@ -154,7 +161,9 @@ def _depths_of(row: ChannelRow) -> dict[str, int]:
 
 
 def _part(number: float, others: float) -> float:
-    return number / (number + others) if number > 0 else 0.0
+    if number > 0:
+        return number / (number + others)
+    return 0.0
 
 
 class Trends:
@@ -167,13 +176,10 @@ class Trends:
         for name, topic in pace(cluster.topics.items()):
             for channel_name, channel in topic.channels.items():
                 self._note(name, channel_name, channel, now_s)
-        # The channel was deleted, or has been idle for long.
-        for key in [
-            key
-            for key, trend in self._trends.items()
-            if trend.updated_s < now_s or trend.busy_s < now_s - _REMEMBERED_S
-        ]:
-            del self._trends[key]
+        for key, trend in list(self._trends.items()):
+            is_deleted = trend.updated_s < now_s
+            if is_deleted or trend.busy_s < now_s - _REMEMBERED_S:
+                del self._trends[key]
 
     def _note(self, topic: str, name: str, channel: ChannelRow, now_s: float) -> None:
         trend = self._trends.get((topic, name))

@@ -62,9 +62,11 @@ EndedLogs = dict[str, tuple[EndedLog, ...]]
 
 def with_ended(ended: EndedLogs, topic: str, log: EndedLog) -> EndedLogs:
     """Return the ended logs by topic with one more."""
-    others = {name: logs for name, logs in ended.items() if name != topic}
-    logs = (*ended.get(topic, ()), log)[-_MOST_EPOCHS:]
-    return dict([*others.items(), (topic, logs)][-_MOST_ENDED_TOPICS:])
+    newest_last = dict(ended)
+    logs = (*newest_last.pop(topic, ()), log)
+    newest_last[topic] = logs[-_MOST_EPOCHS:]
+    latest = list(newest_last.items())[-_MOST_ENDED_TOPICS:]
+    return dict(latest)
 
 
 class SavedEpochs(NamedTuple):
@@ -88,8 +90,12 @@ def encode_epoch_file(node: int, logs: Mapping[str, Epochs], ended: EndedLogs | 
 
 def decode_epochs_of_logs(fields: dict[str, Any]) -> SavedEpochs:
     """Return the JSON of the file as objects. Raises BAD_CONTENT."""
-    logs = {topic: decode_epochs(epochs) for topic, epochs in fields["logs"].items()}
-    ended = {topic: _decode_ended(one) for topic, one in fields.get("ended", {}).items()}
+    logs = {}
+    for topic, epochs in fields["logs"].items():
+        logs[topic] = decode_epochs(epochs)
+    ended = {}
+    for topic, one in fields.get("ended", {}).items():
+        ended[topic] = _decode_ended(one)
     return SavedEpochs(checked_number(fields["node"]), logs, ended)
 
 
@@ -123,5 +129,7 @@ def common_end(mine: Epochs, theirs: Epochs) -> int | None:
         return 0
     for epoch, later in zip(theirs, [*theirs[1:], None], strict=True):
         if epoch.number == mine[-1].number:
-            return later.first_seq if later is not None else None
+            if later is not None:
+                return later.first_seq
+            return None
     return 0

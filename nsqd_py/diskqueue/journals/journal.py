@@ -335,7 +335,10 @@ class Journal:
     def append(self, entry: bytes) -> None:
         """Append an encoded entry."""
         # A removed file is not recreated here: it needs a snapshot first, see `wants_snapshot`.
-        flags = os.O_RDWR if self.size_bytes else os.O_RDWR | os.O_CREAT
+        if self.size_bytes:
+            flags = os.O_RDWR
+        else:
+            flags = os.O_RDWR | os.O_CREAT
         fd = OPEN_FILES.with_room(lambda: open_file(self.path, flags))
         try:
             write_whole(fd, entry, self.size_bytes, self.path)

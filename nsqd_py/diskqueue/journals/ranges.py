@@ -81,7 +81,9 @@ class SeqRanges:
     def islands_end(self) -> int:
         """The number after the last one in the set."""
         starts = self._sorted_starts()
-        return self._by_start[starts[-1]] if starts else self.floor
+        if starts:
+            return self._by_start[starts[-1]]
+        return self.floor
 
     @property
     def island_count(self) -> int:
@@ -145,7 +147,9 @@ def runs_of(numbers: list[int]) -> Iterator[Range]:
 
 def ranges_of(numbers: SeqRanges) -> list[Range]:
     """Return all numbers of a set as ranges, in rising order."""
-    floor = [(0, numbers.floor)] if numbers.floor else []
+    floor = []
+    if numbers.floor:
+        floor = [(0, numbers.floor)]
     return [*floor, *numbers.islands()]
 
 

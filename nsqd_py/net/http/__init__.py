@@ -106,7 +106,12 @@ def split_url(text: str) -> Url:
     parts = urlsplit(text)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError("a URL must begin with http:// or https:// and a host")
-    port = _PORTS[parts.scheme] if parts.port is None else parts.port
+    if parts.port is None:
+        port = _PORTS[parts.scheme]
+    else:
+        port = parts.port
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{parts.query}" if parts.query else "")
-    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    login = ""
+    if parts.username:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return Url(parts.scheme == "https", parts.hostname, port, path, login)

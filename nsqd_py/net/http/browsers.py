@@ -48,7 +48,9 @@ class KnownHosts:
         if found is None:
             return False
         name = (found[1] or found[2]).removesuffix(".")
-        return name in self._names or f".{name}".endswith(self._endings) or ip_version(name) != 0
+        if name in self._names:
+            return True
+        return f".{name}".endswith(self._endings) or ip_version(name) != 0
 
 
 def check_hosts(names: tuple[str, ...]) -> str | None:

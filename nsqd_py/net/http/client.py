@@ -132,9 +132,9 @@ class HttpClient:
         `admit` may wait until there is room for the body; `note_headers` gets the headers, also of another status.
         """
         connection = _Connection(url.host, url.port)
-        login = (
-            {"Authorization": "Basic " + base64.b64encode(url.login.encode()).decode()} if url.login else {}
-        )
+        login = {}
+        if url.login:
+            login = {"Authorization": "Basic " + base64.b64encode(url.login.encode()).decode()}
         too_late = HttpClientError(f"no answer within {self.request_timeout_s}s")
         with closing(connection), gevent.Timeout(self.request_timeout_s, too_late):
             try:

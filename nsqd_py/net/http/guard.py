@@ -374,7 +374,9 @@ class Logins:
 
     def _count(self, source: str) -> int:
         count, last_s = self._failed.get(source, (0, 0.0))
-        return count if self._clock() < last_s + FORGOTTEN_S else 0
+        if self._clock() < last_s + FORGOTTEN_S:
+            return count
+        return 0
 
 
 def _source(address: str) -> str:

@@ -66,7 +66,11 @@ def _traceback(error: BaseException | None = None) -> str:
     """Return the traceback of `error`, or of the exception that is being handled."""
     import traceback  # slow to import
 
-    return ("".join(traceback.format_exception(error)) if error else traceback.format_exc()).rstrip()
+    if error:
+        trace = "".join(traceback.format_exception(error))
+    else:
+        trace = traceback.format_exc()
+    return trace.rstrip()
 
 
 class TextForm:
@@ -86,7 +90,9 @@ class TextForm:
             self._second = second
             self._stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(second))
         microseconds = int((now_s - second) * 1e6)
-        after = "".join(f"\n{one_line(text)}" for text in trace.split("\n")) + "\n" if trace else "\n"
+        after = "\n"
+        if trace:
+            after = "".join(f"\n{one_line(text)}" for text in trace.split("\n")) + "\n"
         # A newline in a client's text would forge a log line. The check costs 0.1 us.
         line = f"{self.prefix}{self._stamp}.{microseconds:06d} {_SHOWN[level]}: {one_line(message)}{after}"
         return line.encode("utf-8", "backslashreplace")

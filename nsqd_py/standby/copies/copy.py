@@ -111,7 +111,10 @@ class Copy:
     def _read_epochs(self) -> None:
         saved = read_epochs(self._directory)
         self.epoch: int = saved.node if saved is not None else 0
-        self.epochs: dict[str, Epochs] = dict(saved.logs) if saved is not None else {}
+        if saved is not None:
+            self.epochs: dict[str, Epochs] = dict(saved.logs)
+        else:
+            self.epochs = {}
 
     def _note_journal(self, name: str) -> None:
         topic = topic_of(name)
@@ -234,7 +237,9 @@ class Copy:
         if known is not None:
             return known.end_offset
         path = self._directory / name
-        return path.stat().st_size if path.exists() else 0
+        if path.exists():
+            return path.stat().st_size
+        return 0
 
     def _note(self, name: str, offset: int, data: memoryview, end_offset: int) -> None:
         """Remember how much of a log file there is, after `data` was written at `offset`."""

@@ -124,6 +124,8 @@ def check_name(name: str) -> None:
     if name in COPIED_STATE_FILES:
         return
     topic = topic_of(name)
-    channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")[2] if name.endswith(JOURNAL_SUFFIX) else ""
+    channel = ""
+    if name.endswith(JOURNAL_SUFFIX):
+        channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")[2]
     if topic is None or not is_durable_name(topic) or (channel and not is_durable_name(channel)):
         raise BadFileName(f"{name!r} is no file of a data path")

@@ -94,7 +94,9 @@ class _CatchUp:
         left = self._left
         journals = self._journals[topic]
         if topic in self._here:
-            channels = left.get(topic, set()) if left is not None else None
+            channels = None
+            if left is not None:
+                channels = left.get(topic, set())
             one = TopicCatchUp(
                 self._restoration,
                 self._image,
@@ -151,14 +153,17 @@ class _CatchUp:
         if not local or last.name > local[-1]:
             return True
         # A compaction makes other files smaller.
-        return last.name == local[-1] and _ends_early(self._directory / last.name, last)
+        if last.name != local[-1]:
+            return False
+        return _ends_early(self._directory / last.name, last)
 
     def _is_other_log(self, topic: str) -> bool:
         """True if the log here is not the store's: its epochs are others, and its files are, too."""
         if not self._logs.is_other(topic):
             return False
-        here = {name: salt_of(self._directory / name) for name in self._logs_of(topic)}
-        return not any(here.get(source.name) == source.salt for source in self._image.log_files(topic))
+        here = self._logs_of(topic)
+        shared = [source for source in self._image.log_files(topic) if source.name in here]
+        return not any(salt_of(self._directory / source.name) == source.salt for source in shared)
 
     # ---- logs of which only one can stay
 
@@ -230,12 +235,18 @@ def _ends_early(path: Path, source: LogSource) -> bool:
     if salt_of(path) != source.salt or _has_last_bytes(path, source):
         return False
     damaged = damage_in(path, source.salt, source.size_bytes)
-    return bool(damaged) and damaged[-1][1] == source.size_bytes
+    if not damaged:
+        return False
+    return damaged[-1][1] == source.size_bytes
 
 
 def _has_last_bytes(path: Path, source: LogSource) -> bool:
     """True if the store has the last record in a round, and the local file has its end: a cheap answer to most questions."""
-    end = source.tail.chunks.last(_END_BYTES) if source.tail is not None else b""
+    end = b""
+    if source.tail is not None:
+        end = source.tail.chunks.last(_END_BYTES)
     with open(path, "rb", opener=open_file) as file:
         file.seek(source.size_bytes - len(end))
-        return bool(end) and file.read(len(end)) == end
+        if not end:
+            return False
+        return file.read(len(end)) == end

@@ -75,7 +75,8 @@ class TopicCatchUp:
     def _fetch_lost(self) -> None:
         last = self.local[-1] if self.local else ""
         needed = self.restoration.needed(self.image, self.topic, self.journals)
-        lost = [source for source in needed if source.name not in self.local and self._is_lost(source, last)]
+        not_here = [source for source in needed if source.name not in self.local]
+        lost = [source for source in not_here if self._is_lost(source, last)]
         if lost:
             self._is_behind |= lost[-1].name > last
             self.restoration.fetch(lost)
@@ -88,16 +89,22 @@ class TopicCatchUp:
         """True if nsqd has lost this file: it is behind its last one, or unfinished here, and no other one has it."""
         if source.name > last:
             return True
-        names = os.listdir(self.restoration.directory)
-        journals = {name for name in names if name.endswith(JOURNAL_SUFFIX) and topic_of(name) == self.topic}
+        journals = set()
+        for name in os.listdir(self.restoration.directory):
+            if name.endswith(JOURNAL_SUFFIX) and topic_of(name) == self.topic:
+                journals.add(name)
         logs = dict.fromkeys([*self.local, source.name])
         unfinished = Unfinished(self.restoration.directory, {self.topic: logs}, {self.topic: journals})
-        return bool(unfinished.in_file(self.topic, source.name)) and not self._is_covered(source)
+        if not unfinished.in_file(self.topic, source.name):
+            return False
+        return not self._is_covered(source)
 
     def _is_covered(self, source: LogSource) -> bool:
         """True if a sparse file, which a compaction has made, reaches over this one."""
         before = [name for name in self.local if name < source.name]
-        end = end_of(self._path(before[-1])) if before else None
+        end = None
+        if before:
+            end = end_of(self._path(before[-1]))
         return end is not None and end.seq > source.first_seq
 
     # ---- files that are in both
@@ -124,13 +131,15 @@ class TopicCatchUp:
         if salt_of(path) != source.salt:
             return
         ranges = [*damage_in(path, source.salt), (size_bytes, source.size_bytes)]
-        stored_from = 0 if source.stored is not None or source.tail is None else source.tail.start_offset
+        if source.stored is not None or source.tail is None:
+            stored_from = 0
+        else:
+            stored_from = source.tail.start_offset
         holes = self.image.holes.get(source.name, [])
-        lost = [
-            (start, end)
-            for start, end in _overlaps(ranges, stored_from, source.size_bytes)
-            if not any(_overlaps(holes, start, end))
-        ]
+        lost = []
+        for start, end in _overlaps(ranges, stored_from, source.size_bytes):
+            if not any(_overlaps(holes, start, end)):
+                lost.append((start, end))
         is_other = self._is_other(source, size_bytes, lost, holes)
         if is_other and self.is_store_right:
             self._set_aside([source.name])
@@ -142,13 +151,17 @@ class TopicCatchUp:
 
     def _is_other(self, source: LogSource, size_bytes: int, lost: list[Range], holes: list[Range]) -> bool:
         """True if the local file and the store's differ where both are valid: nsqd has served without the store."""
-        if not (lost or holes) and _has_end_of(self._path(source.name), source):
+        path = self._path(source.name)
+        if not (lost or holes) and _has_end_of(path, source):
             return False
-        left_out = sorted([*lost, *holes])
-        ends = [0, *(offset for each in left_out for offset in each), min(size_bytes, source.size_bytes)]
-        valid = list(zip(ends[::2], ends[1::2], strict=True))
+        valid = []
+        valid_from = 0
+        for start, end in sorted([*lost, *holes]):
+            valid.append((valid_from, start))
+            valid_from = end
+        valid.append((valid_from, min(size_bytes, source.size_bytes)))
         is_other = False
-        with open(self._path(source.name), "rb", opener=open_file) as file:
+        with open(path, "rb", opener=open_file) as file:
             for offset, data in read_source(self.restoration.objects, source):
                 for start, end in _overlaps(valid, offset, offset + len(data)):
                     file.seek(start)
@@ -187,10 +200,12 @@ class TopicCatchUp:
 
     def _set_aside_other_end(self, sources: list[LogSource]) -> None:
         """Set the last file here aside if the store's last one is another one under the same name."""
-        if not sources or not self.local or sources[-1].name != self.local[-1]:
+        if not sources or not self.local:
             return
-        if salt_of(self._path(self.local[-1])) != sources[-1].salt:
-            self._set_aside([self.local[-1]])
+        last = self.local[-1]
+        stored = sources[-1]
+        if stored.name == last and salt_of(self._path(last)) != stored.salt:
+            self._set_aside([last])
 
     def _set_aside_from(self, common_end: int, sources: list[LogSource]) -> None:
         """Set the files aside that begin where the messages are others than the store's, and take its positions.

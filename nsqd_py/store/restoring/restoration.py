@@ -152,11 +152,8 @@ class Restoration:
             return []
         names = {source.name: source for source in sources}
         unfinished = Unfinished(self.directory, {topic: names}, {topic: journals})
-        needed = [
-            source
-            for source in sources[:-1]
-            if not source.is_sealed and unfinished.in_file(topic, source.name)
-        ]
+        open_sources = [source for source in sources[:-1] if not source.is_sealed]
+        needed = [source for source in open_sources if unfinished.in_file(topic, source.name)]
         return [*needed, sources[-1]]  # where the log goes on
 
     def fetch(self, sources: Iterable[LogSource]) -> None:

@@ -44,7 +44,9 @@ class StoreCalls:
     @property
     def outage(self) -> Outage | None:
         """None while the store takes what is put. An outage begins with the first request that it does not answer."""
-        hanging_s = monotonic() - self._asked_s if self._asked_s else 0.0
+        hanging_s = 0.0
+        if self._asked_s:
+            hanging_s = monotonic() - self._asked_s
         if self._outage is None and hanging_s >= _HANGS_S:
             return Outage(self._asked_s, f"it has not answered a request for {hanging_s:.0f} s")
         return self._outage

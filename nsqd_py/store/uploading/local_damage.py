@@ -59,7 +59,10 @@ class LocalDamage:
         """Find the damage, and have it repaired. Raises OSError. Blocks this greenlet."""
         found: list[DamagedBytes] = []
         is_first = self._known is None
-        known = self._known if self._known is not None else set()
+        if self._known is not None:
+            known = self._known
+        else:
+            known = set()
         for topic in list(self._broker.topics.values()):
             damaged = self._in_topic(topic)
             if is_first:

@@ -128,7 +128,9 @@ class StoreStream:
         if following is not None and following.feed.round_number:
             return following.lag()
         oldest_ns = self._oldest_change_ns()
-        behind_ns = self._broker.clock() - oldest_ns if oldest_ns else 0
+        behind_ns = 0
+        if oldest_ns:
+            behind_ns = self._broker.clock() - oldest_ns
         return Lag(0, self._uploads.lacking_bytes(), behind_ns // MILLISECOND_NS)
 
     def _oldest_change_ns(self) -> int:

@@ -93,7 +93,9 @@ class RoundTimer:
         """Return the time until a round must begin, or until the next look at the files."""
         count = self._waiting.count()
         if count:
-            return self._gather_until_s - monotonic() if count < self._answered else 0.0
+            if count < self._answered:
+                return self._gather_until_s - monotonic()
+            return 0.0
         is_new = bool(feed.since_ns or are_files_new)
         if self._is_hurried and is_new:
             return 0.0

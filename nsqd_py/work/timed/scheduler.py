@@ -117,7 +117,10 @@ class Scheduler:
     def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End soon. Tokens that it has not handled go back to nsqd. Signal handlers may call this."""
         stop_by_s = time.monotonic() + timeout_s
-        self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
+        if self._stop_by_s is None:
+            self._stop_by_s = stop_by_s
+        else:
+            self._stop_by_s = min(self._stop_by_s, stop_by_s)
 
     @property
     def is_running(self) -> bool:
@@ -297,7 +300,8 @@ class Scheduler:
 
     def _publish(self, topic: str, bodies: Sequence[bytes]) -> None:
         for start in range(0, len(bodies), _PER_PUBLISH):
-            future = self._producer.multi_publish_soon(topic, bodies[start : start + _PER_PUBLISH], _ignore)
+            together = bodies[start : start + _PER_PUBLISH]
+            future = self._producer.multi_publish_soon(topic, together, _ignore)
             self._wait_for(future)
 
     def _wait_for(self, publish: PublishFuture) -> None:

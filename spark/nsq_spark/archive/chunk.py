@@ -83,8 +83,10 @@ def hex_ids(numbers: Numbers) -> pa.Array:
 def stored_ids(octets: Numbers) -> pa.Array:
     """Return the texts of ids of 16 bytes each, in an array of n x 16. What is not ASCII is escaped."""
     if octets.size and octets.max() >= _ASCII_END:
-        return pa.array([row.tobytes().decode("ascii", "backslashreplace") for row in octets], pa.string())
-    return _equally_long(pa.py_buffer(np.ascontiguousarray(octets)), ID_BYTES, len(octets))
+        texts = [row.tobytes().decode("ascii", "backslashreplace") for row in octets]
+        return pa.array(texts, pa.string())
+    joined = pa.py_buffer(np.ascontiguousarray(octets))
+    return _equally_long(joined, ID_BYTES, len(octets))
 
 
 def _equally_long(values: Any, size_bytes: int, count: int, *, text: bool = True) -> pa.Array:
@@ -156,7 +158,8 @@ def index_in_records(counts: Numbers) -> Numbers:
     """Return 0, 1, ... for the messages of each record, by the number of messages of each."""
     index: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
     if len(counts) != 1:
-        index = index - np.repeat(np.cumsum(counts) - counts, counts)
+        firsts = np.cumsum(counts) - counts
+        index = index - np.repeat(firsts, counts)
     return index
 
 
@@ -184,7 +187,8 @@ class Payload:
         lengths = np.diff(range_ends, prepend=0)
         if not np.array_equal(lengths, ends - begins):
             raise ValueError("the sizes of the bodies do not fit")
-        return cls(buffer, after - sizes + np.repeat(ends - range_ends, counts), sizes)
+        shifts = np.repeat(ends - range_ends, counts)
+        return cls(buffer, after - sizes + shifts, sizes)
 
     @classmethod
     def unread(cls, count: int) -> Payload:
@@ -196,10 +200,12 @@ class Payload:
     def of_array(cls, array: pa.Array) -> Payload:
         """Return the values of a binary or string array without nulls."""
         _, offsets, values = array.buffers()
-        bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(
-            np.int64
-        )
-        return cls(values if values is not None else pa.py_buffer(b""), bounds[:-1], np.diff(bounds))
+        end = array.offset + len(array) + 1
+        own = np.frombuffer(offsets, dtype=np.int32)[array.offset : end]
+        bounds = own.astype(np.int64)
+        if values is None:
+            values = pa.py_buffer(b"")
+        return cls(values, bounds[:-1], np.diff(bounds))
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -228,7 +234,8 @@ class Payload:
             return binary_array(np.append(starts, ends[-1]) - base, buffer)
         # An array of the bodies and of what is between them, of which every second value is taken.
         bounds = np.stack((starts, ends), axis=1).ravel() - base
-        return binary_array(bounds, buffer).take(numbers_array(np.arange(0, len(bounds), 2), pa.int32()))
+        even = numbers_array(np.arange(0, len(bounds), 2), pa.int32())
+        return binary_array(bounds, buffer).take(even)
 
     def mpub_pieces(self, low: int, high: int) -> list[Any]:
         """Return the body of an MPUB of bodies `low` to `high` (not included), in pieces to be joined: their number in
@@ -255,13 +262,16 @@ def published_payload(
     counts, strides of each; see `nsqd_py.protocol.batch.Batch`
     """
     strides = np.where(counts == 1, ends - begins, strides)
-    starts = np.repeat(begins + SIZE_BYTES, counts) + index_in_records(counts) * np.repeat(strides, counts)
+    first_starts = np.repeat(begins + SIZE_BYTES, counts)
+    starts = first_starts + index_in_records(counts) * np.repeat(strides, counts)
     sizes = np.repeat(strides - SIZE_BYTES, counts)
     batches = np.stack((begins, ends, counts, np.cumsum(counts)), axis=1)
-    for begin, end, count, high in batches[strides == 0].tolist():
+    has_other_sizes = strides == 0
+    for begin, end, count, high in batches[has_other_sizes].tolist():
         bounds = begin + _starts(data[begin:end], count)
-        starts[high - count : high] = bounds[:-1]
-        sizes[high - count : high] = np.diff(bounds) - SIZE_BYTES
+        messages = slice(high - count, high)
+        starts[messages] = bounds[:-1]
+        sizes[messages] = np.diff(bounds) - SIZE_BYTES
     return Payload(pa.py_buffer(data), starts, sizes)
 
 
@@ -312,7 +322,9 @@ class Chunk:
         ids = self.raw_ids
         if not isinstance(ids, np.ndarray):
             return ids
-        return hex_ids(ids) if ids.ndim == 1 else stored_ids(ids)
+        if ids.ndim == 1:
+            return hex_ids(ids)
+        return stored_ids(ids)
 
     @property
     def timestamps_us(self) -> Numbers | None:
@@ -344,7 +356,9 @@ class Chunk:
 
     def filter(self, mask: Any) -> Chunk:
         """Return the messages for which the mask, an array of numpy, is true."""
-        return self if mask.all() else self._part(mask)
+        if mask.all():
+            return self
+        return self._part(mask)
 
     def slice(self, low: int, high: int) -> Chunk:
         """Return messages `low` to `high` (not included)."""

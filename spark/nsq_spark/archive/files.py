@@ -108,11 +108,10 @@ def plain_pieces(file: File, split: Split, damage: Damage) -> Iterator[bytes]:
             else:
                 end = next_whole(codec, data, position + 1)
                 is_end = end == len(data)
-                what = (
-                    f"the file from byte {position} on"
-                    if is_end
-                    else f"bytes {position} to {end} of the file"
-                )
+                if is_end:
+                    what = f"the file from byte {position} on"
+                else:
+                    what = f"bytes {position} to {end} of the file"
                 damage.found(
                     split.path,
                     plain_position,

@@ -154,7 +154,9 @@ def list_files(
         return []  # a table without rows
     left_out = "".join(f" (nsq-to-file still writes {name_of(path)})" for path in found.in_progress[:1])
     if not found.files and not found.topics:
-        others = f"; other files are there, such as {name_of(found.skipped[0])}" if found.skipped else ""
+        others = ""
+        if found.skipped:
+            others = f"; other files are there, such as {name_of(found.skipped[0])}"
         raise ArchiveError(f"there are no files with messages in {where}{left_out}{others}")
     if requested and requested.topics and found.topics is not None:
         missing = requested.topics - found.topics
@@ -263,7 +265,10 @@ def _find(paths: Sequence[str], storage: Storage, found: Listing, hints: Hints) 
     for path in paths:
         base = base_of(storage.resolved(path))
         for entry in _entries(path, storage, found, takes_all=bool(hints.format)):
-            entries.setdefault(entry.path, (entry, directory_of(base) if base == entry.path else base))
+            directory = base
+            if base == entry.path:
+                directory = directory_of(base)
+            entries.setdefault(entry.path, (entry, directory))
     for others in (found.in_progress, found.skipped):
         others[:] = [path for path in dict.fromkeys(others) if path not in entries]
     return dict(entries.values())
@@ -326,7 +331,9 @@ class _Recogniser:
         self._zone = zone_of(hints.time_zone) if hints.time_zone else None
         self._now_ns = time.time_ns()
         self._format = _format(hints.format)
-        self._topic_from_name = topic_expression(hints.topic_from_name) if hints.topic_from_name else None
+        self._topic_from_name: re.Pattern[str] | None = None
+        if hints.topic_from_name:
+            self._topic_from_name = topic_expression(hints.topic_from_name)
         self.topics: set[str] = set()
         self.knows_topics = True
 
@@ -374,7 +381,8 @@ class _Recogniser:
         hint = self._hinted_topic(entry.path)
         if hint:
             return (hint,)
-        return self._manifests.topics(entry.path) or topics_in(entry.path, self._bases[entry])
+        topics = self._manifests.topics(entry.path)
+        return topics or topics_in(entry.path, self._bases[entry])
 
     def _is_guessed(self, path: str) -> bool:
         """True if only the name of a file says its topic."""
@@ -417,7 +425,9 @@ class _Recogniser:
         parts = [part for part in parts if not part.is_empty]
         spans = [part.times for part in parts if part.times]
         if spans and len(spans) == len(parts):
-            return replace(info, first_ns=min(spans)[0], end_ns=max(last for _, last in spans) + 1)
+            first_ns = min(first for first, _ in spans)
+            last_ns = max(last for _, last in spans)
+            return replace(info, first_ns=first_ns, end_ns=last_ns + 1)
         times = time_in(name_of(info.path), self._zone)
         if times:
             return replace(info, first_ns=times[0], end_ns=times[1], has_time_of_name=True)

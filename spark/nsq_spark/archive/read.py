@@ -39,7 +39,8 @@ def read(
     for chunk in _chunks(split, storage, requested, damage):
         if split.numbers is not None:
             low, high = split.numbers
-            chunk = chunk.filter((chunk.positions >= low) & (chunk.positions < high))
+            numbers = chunk.positions
+            chunk = chunk.filter((numbers >= low) & (numbers < high))
         yield from chunk.requested(requested).bounded()
 
 

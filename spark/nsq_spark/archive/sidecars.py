@@ -26,7 +26,8 @@ class Companions:
 
     def topic_log(self, info: FileInfo) -> FileInfo:
         """nsqd may be writing to the last file of a topic."""
-        parsed = parse_log_file_name(name_without_compression(name_of(info.path)))
+        name = name_without_compression(name_of(info.path))
+        parsed = parse_log_file_name(name)
         if parsed is None:
             return info
         topic, first_seq = parsed
@@ -64,7 +65,9 @@ class NsqdPart(NamedTuple):
         """Raises KeyError, TypeError and ValueError."""
         ids = int(fields["first_id"], 16), int(fields["last_id"], 16)
         end_id = fields.get("end_id")  # earlier versions do not have it
-        end = (int(end_id, 16), int(fields["end_seq"])) if end_id else None
+        end = None
+        if end_id:
+            end = (int(end_id, 16), int(fields["end_seq"]))
         epoch = fields["epoch"]
         first_seq = fields["first_seq"]
         return cls(fields["nsqd"], *ids, fields["count"], fields["is_ordered"], epoch, first_seq, end)
@@ -150,7 +153,9 @@ class Manifests:
             if part.offset != end:
                 return []
             end += part.size_bytes
-        return parts if end == entry.size_bytes else []
+        if end == entry.size_bytes:
+            return parts
+        return []
 
     def topics(self, path: str) -> Names:
         """Return the topics of a file, also of one that grew behind the described parts; nothing if it is not in a manifest."""
@@ -160,9 +165,12 @@ class Manifests:
         """Return parts with the positions of their first messages in logs, by topic, nsqd and id; also of files that are gone,
         since a table has rewritten them.
         """
+        found = {}
         files = chain.from_iterable(manifest.values() for manifest in self._read.values())
-        parts = chain.from_iterable(files)
-        return {(part.topic, nsqd.nsqd, nsqd.first_id): nsqd for part in parts for nsqd in part.nsqds}
+        for part in chain.from_iterable(files):
+            for nsqd in part.nsqds:
+                found[part.topic, nsqd.nsqd, nsqd.first_id] = nsqd
+        return found
 
     def parts(self, path: str) -> list[FilePart]:
         """Return all parts of a file that are described: from the manifest nearest to the root that names the file, since it

@@ -46,7 +46,9 @@ class Storage:
         if is_local(path) and not path.startswith("file:") and default and not default.startswith("file:"):
             home = "" if path.startswith("/") else f"/user/{getpass.getuser()}/"
             path = default.rstrip("/") + home + path.removeprefix("./")
-        return local_path(path) if is_local(path) else path
+        if is_local(path):
+            return local_path(path)
+        return path
 
     def open(self, path: str) -> File:
         """Open a file, or a tail of a store, which is in its rounds. Raises Gone if there is no such file."""
@@ -201,7 +203,10 @@ def _errors_of(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        else:
+            reason = first_line(error)
         kind = Gone if isinstance(error, FileNotFoundError) else ArchiveError
         raise kind(f"{path} cannot be read: {reason}") from error
 

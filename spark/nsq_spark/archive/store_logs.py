@@ -98,7 +98,10 @@ class StoreLogs:
                 if isinstance(part, Gap):
                     self._report(str(part))
                     continue
-                name = part.stored.name if part.stored else f"{ROUNDS}/{span}/{part.local_name}"
+                if part.stored:
+                    name = part.stored.name
+                else:
+                    name = f"{ROUNDS}/{span}/{part.local_name}"
                 info = FileInfo(
                     f"{self.url}/{name}",
                     part.size_bytes,

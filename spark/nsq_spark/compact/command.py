@@ -91,7 +91,10 @@ def _listed(options: CompactOptions, settings: Mapping[str, str]) -> _Found:
             if not part.is_sealed or not requested.has_topic(info.topic):
                 continue
             names = [Log(store_id, info.topic, epoch.number) for epoch in epochs]
-            log = names[-1] if names else Log(store_id, info.topic, 0)
+            if names:
+                log = names[-1]
+            else:
+                log = Log(store_id, info.topic, 0)
             found.names[log] = names or [log]
             found.sealed.append(SealedLog(log, part.first_seq, part.end_seq, info))
     missing = set(options.topic) - topics
@@ -103,9 +106,10 @@ def _listed(options: CompactOptions, settings: Mapping[str, str]) -> _Found:
 def _done(table: Table, found: _Found) -> dict[Log, list[Span]]:
     """Return what the table has of each log, under whatever epoch. Raises OSError."""
     known = table.done(name for names in found.names.values() for name in names)
-    return {
-        log: [span for name in names for span in known.get(name, ())] for log, names in found.names.items()
-    }
+    done = {}
+    for log, names in found.names.items():
+        done[log] = [span for name in names for span in known.get(name, ())]
+    return done
 
 
 # ---- the work
@@ -129,8 +133,10 @@ class Compaction:
     @classmethod
     def of(cls, options: CompactOptions) -> Compaction:
         """Open the stores and the table, and plan what to do."""
-        conf = parse_conf(options.conf).items()
-        settings = {name.removeprefix(_HADOOP): value for name, value in conf if name.startswith(_HADOOP)}
+        settings = {}
+        for name, value in parse_conf(options.conf).items():
+            if name.startswith(_HADOOP):
+                settings[name.removeprefix(_HADOOP)] = value
         found = _listed(options, settings)
         table = open_table(options.table, options.output_dir, settings)
         done = _done(table, found)
@@ -173,7 +179,8 @@ class Compaction:
             rows = partition_numbers(spark, groups).mapInArrow(compactor, RESULT).collect()
         except (PySparkException, Py4JError) as error:
             raise ArchiveError(f"Spark gave the job up: {first_line(error)}") from error
-        return sorted((pickle.loads(row.result) for row in rows), key=lambda result: result.number)
+        results: list[Result] = [pickle.loads(row.result) for row in rows]
+        return sorted(results, key=lambda result: result.number)
 
 
 def _in_order(results: Iterable[Result]) -> Iterator[Written]:

@@ -169,7 +169,7 @@ class _DeltaTable(Table):
         with _os_errors(self.root):
             table = self._open()
             ends = {log: table.transaction_version(_key(log)) for log in logs}
-        return {log: [(0, end)] for log, end in ends.items() if end is not None}
+        return _spans_to(ends)
 
     def add(self, written: Sequence[Written]) -> None:
         from deltalake import CommitProperties, Transaction
@@ -234,13 +234,14 @@ class _IcebergTable(Table):
     def done(self, logs: Iterable[Log]) -> Done:
         with self._open() as table:
             ends = {log: table.properties.get(_key(log)) for log in logs}
-        return {log: [(0, int(end))] for log, end in ends.items() if end is not None}
+        return _spans_to(ends)
 
     def add(self, written: Sequence[Written]) -> None:
         with self._open() as table, table.transaction() as transaction:
             paths = [f"{self.root}/{one.name}" for one in written]
             transaction.add_files(paths, check_duplicate_files=False)
-            transaction.set_properties({_key(log): str(end) for log, end in _ends(written).items()})
+            ends = _ends(written).items()
+            transaction.set_properties({_key(log): str(end) for log, end in ends})
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
@@ -254,6 +255,15 @@ class _IcebergTable(Table):
                 catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
                 table = catalog.create_table_if_not_exists(self._name, table_schema())
             yield table
+
+
+def _spans_to(ends: Mapping[Log, Any]) -> Done:
+    """Return what a table has of logs that it has up to these numbers; None if it has nothing of a log."""
+    done = {}
+    for log, end in ends.items():
+        if end is not None:
+            done[log] = [(0, int(end))]
+    return done
 
 
 def _key(log: Log) -> str:

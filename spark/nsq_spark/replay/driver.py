@@ -293,7 +293,10 @@ def _reason(error: Exception) -> str:
     """Return Spark's error, or ours that it wraps, in one line."""
     java = getattr(error, "java_exception", None)
     try:
-        text = str(java.getMessage() or java.toString()) if java is not None else str(error)
+        if java is not None:
+            text = str(java.getMessage() or java.toString())
+        else:
+            text = str(error)
     except Exception:  # noqa: BLE001  py4j asks the Java process for the text, and raises many kinds
         text = type(error).__name__
     ours = _OUR_ERROR.findall(text)

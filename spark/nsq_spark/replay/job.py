@@ -17,8 +17,9 @@ from nsqd_py.client.tool_checks import client_options, user_agent
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs.hidden import hidden_url, hidden_value
 from nsqd_py.settings.declaration import BadOptions, bad_options
-from nsqd_py.settings.durations import SECOND_NS, parse_time
+from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.regex import BadExpression, compiled
+from nsqd_py.settings.tools import times_of
 
 # Tasks read files in parts of this size, and send a part in slices: a slice is sent again as a whole if a replay is killed
 # in it.
@@ -151,9 +152,12 @@ class Job:
         selection = self.selection
         destination = self.destination
         requested = selection.requested
+        topics = None
+        if requested.topics is not None:
+            topics = sorted(requested.topics)
         return {
             "paths": [identical(path) for path in self.paths],
-            "topics": sorted(requested.topics) if requested.topics is not None else None,
+            "topics": topics,
             "topic pattern": requested.topic_pattern,
             "start": selection.start_text or requested.start_ns,
             "end": selection.end_text or requested.end_ns,
@@ -255,10 +259,7 @@ def _topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _selection(options: ReplayOptions, now_ns: int) -> Selection:
-    start_ns = _time("start", options.start, now_ns)
-    end_ns = _time("end", options.end, now_ns)
-    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
-        raise BadOptions(f"--start {options.start!r} must be before --end {options.end!r}")
+    start_ns, end_ns = times_of(options.start, options.end, now_ns)
     with bad_options(
         f"--topic-pattern {options.topic_pattern!r} is not a regular expression: ", BadExpression
     ):
@@ -280,8 +281,3 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
         options.start,
         options.end,
     )
-
-
-def _time(flag: str, text: str, now_ns: int) -> int | None:
-    with bad_options(f"--{flag}: "):
-        return parse_time(text, now_ns) if text else None

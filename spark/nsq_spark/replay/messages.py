@@ -119,9 +119,13 @@ class JobMessages:
             requested |= {"id", "file", "position"} if selection.dedupe == "id" else {"id"}
         columns = [*filter(requested.__contains__, _NAMES), SLICE]
         # Spark's readers take files in another order, and do not report damage.
-        own = self.own_reader(columns) if selection.limit or self._read.skip_damaged else None
+        own = None
+        if selection.limit or self._read.skip_damaged:
+            own = self.own_reader(columns)
         rows = table_of(self._spark, self._files, self._read, columns, self._done_parts, own, self._where)
-        return self._deduplicated(rows) if selection.dedupe else rows
+        if selection.dedupe:
+            return self._deduplicated(rows)
+        return rows
 
     def _inferred_schema(self) -> str:
         """Return the types of all fields in bodies that are JSON, as Spark infers them."""
@@ -140,7 +144,9 @@ class JobMessages:
             return found.where(F.expr(f"({self._predicate}\n)")).select(*rows.columns)
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
-            hint = "; --json-schema gives the types of fields" if found is not rows else ""
+            hint = ""
+            if found is not rows:
+                hint = "; --json-schema gives the types of fields"
             raise BadJob(f"the predicate {self._predicate!r} cannot be used: {reason}{hint}") from error
 
     def _deduplicated(self, rows: DataFrame) -> DataFrame:
@@ -186,9 +192,8 @@ class JobMessages:
         # As Spark's hash partitioning numbers them.
         number = "0" if limit else f"pmod(hash(topic), {self._slots})"
         counts = map(F.expr, ("count(*)", "min(timestamp_ns)", "count_if(timestamp_ns IS NULL)"))
-        parts = [
-            OrderedPart(*found) for found in rows.groupBy(F.expr(number).alias("part")).agg(*counts).collect()
-        ]
+        by_part = rows.groupBy(F.expr(number).alias("part"))
+        parts = [OrderedPart(*found) for found in by_part.agg(*counts).collect()]
         for part in parts:
             if part.without_time:
                 raise BadJob(

@@ -64,7 +64,10 @@ class Sender:
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         spark = TaskContext.get()
         assert spark is not None
-        rows = batches if self.read is None else self.read(batches)
+        if self.read is None:
+            rows = batches
+        else:
+            rows = self.read(batches)
         result = self.send(
             rows, spark.partitionId(), spark.attemptNumber(), spark.taskAttemptId(), _sockets()
         )
@@ -251,7 +254,8 @@ class _Task(PublishObserver):
         """Return the rows that earlier tries have not sent. A resumed topic begins with the last time that was sent."""
         for topic, mark in self._marks.items():
             is_other = pc.not_equal(rows.column("topic"), topic)
-            rows = rows.filter(pc.or_(is_other, pc.greater_equal(rows.column("timestamp_ns"), mark)))
+            is_new = pc.greater_equal(rows.column("timestamp_ns"), mark)
+            rows = rows.filter(pc.or_(is_other, is_new))
         return rows
 
     def _send_of_topic(self, topic: str, rows: pa.RecordBatch) -> None:

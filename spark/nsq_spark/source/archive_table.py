@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -102,10 +103,13 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
     It has no column `position`, which Spark's readers do not know. The files are listed now, not by each query. Raises
     BadOption and ArchiveError.
     """
-    given = {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
-    }
-    read = read_options({**session_settings(spark), **given, "paths": json.dumps(paths)}, time.time_ns())
+    given = session_settings(spark)
+    for name, value in options.items():
+        given[name] = str(value)
+        if isinstance(value, bool):
+            given[name] = given[name].lower()
+    given["paths"] = json.dumps(paths)
+    read = read_options(given, time.time_ns())
     files = list_files(read.paths, read.storage, read.hints, read.requested, skips_damaged=read.skip_damaged)
     return table_of(spark, files, read, _COLUMNS)
 
@@ -127,19 +131,22 @@ def table_of(
     if own is None:
         by_spark, ours = choose_readers(files, read, columns)
         own = OwnReader(partitions_of(ours, read, columns, done))
+    stored = [name for name in columns if name != SLICE]
     frames = []
     for choice, paths in by_spark.items():
         with _listed_by_few_tasks(spark):
-            rows = _by_spark(
-                spark, choice, paths, [name for name in columns if name != SLICE], read.requested
-            )
+            rows = _by_spark(spark, choice, paths, stored, read.requested)
         if done:
-            rows = rows.withColumn(SLICE, F.expr(_SLICE)).where(~F.col(SLICE).isin(list(done)))
+            rows = rows.withColumn(SLICE, F.expr(_SLICE))
+            rows = rows.where(~F.col(SLICE).isin(list(done)))
         rows = where(rows)
-        frames.append(rows if rows.columns == list(columns) else rows.withColumn(SLICE, F.expr(_SLICE)))
+        if rows.columns != list(columns):
+            rows = rows.withColumn(SLICE, F.expr(_SLICE))
+        frames.append(rows)
     if own.partitions or not frames:
         ddl = ", ".join(f"{name} {_TYPES[name]}" for name in columns)
-        frames.append(where(partition_numbers(spark, own.partitions).mapInArrow(own, ddl)))
+        rows = partition_numbers(spark, own.partitions).mapInArrow(own, ddl)
+        frames.append(where(rows))
     return reduce(DataFrame.union, frames)
 
 
@@ -151,7 +158,8 @@ class OwnReader:
     _damage: Accumulator[dict[str, Skipped]] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Rows:
-        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+        numbers = (batch.column(0).to_pylist() for batch in batches)
+        for number in chain.from_iterable(numbers):
             partition = self.partitions[number]
             damage = partition.options.damage()
             yield from read_partition(partition, damage)
@@ -186,7 +194,9 @@ def choose_readers(
         # Spark does not find out which messages have no topic where the name of the file fits several.
         has_topic = bool(info.topic) or info.is_described
         if has_topic and _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage):
-            time = _time_column(info, read.storage) if info.format is Format.PARQUET else "timestamp"
+            time = "timestamp"
+            if info.format is Format.PARQUET:
+                time = _time_column(info, read.storage)
         if time:
             has_topics = info.is_described and info.format is not Format.LINES and not hive_topic(info.path)
             by_spark[Choice(info.format, "" if has_topics else info.topic, time)].append(info.path)
@@ -222,24 +232,30 @@ def _is_as_spark_reads(info: FileInfo, storage: Storage) -> bool:
 def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:
     """True unless the last line is torn, or the first begins with a byte order mark, which Spark would remove."""
     with storage.open(info.path) as file:
-        begins_well = file.read_at(0, len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK
-        return begins_well and file.read_at(info.size_bytes - 1, 1) == b"\n"
+        if file.read_at(0, len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK:
+            return False
+        return file.read_at(info.size_bytes - 1, 1) == b"\n"
 
 
 def _time_column(info: FileInfo, storage: Storage) -> str:
     """Return the column with the times in ns of a Parquet file; "" if a column has not our type, or its topic is not known."""
     try:
         with storage.open(info.path) as file:
-            schema = pq.read_schema(pa.PythonFile(ArchiveStream(file, info.path), "r"))
+            stream = ArchiveStream(file, info.path)
+            schema = pq.read_schema(pa.PythonFile(stream, "r"))
     except (pa.ArrowException, OSError, ValueError):
         return ""
     if info.is_guessed and leaves_topic_to_directory(schema.names):
         return ""
     types = dict(zip(schema.names, schema.types, strict=True))
     time = "timestamp_ns" if "timestamp_ns" in types else "timestamp"
-    expected = {time if name == "timestamp" else name: kind for name, kind in STORED_TYPES.items()}
-    has_types = all(types[name] == kind for name, kind in expected.items() if name in types)
-    return time if "body" in types and has_types else ""
+    if "body" not in types:
+        return ""
+    for name, kind in STORED_TYPES.items():
+        stored_name = time if name == "timestamp" else name
+        if types.get(stored_name, kind) != kind:
+            return ""
+    return time
 
 
 # ---- reading with Spark

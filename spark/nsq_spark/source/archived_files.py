@@ -77,25 +77,31 @@ class ArchivedFiles:
         for entry in entries(self._stores.others, options.storage, options.hints):
             parts = manifests.complete(entry)
             if parts and all(part.nsqds or part.is_empty for part in parts):
-                info = FileInfo(*entry, parts[0].format, parts[0].compression, parts[0].topic)
+                first = parts[0]
+                info = FileInfo(*entry, first.format, first.compression, first.topic)
                 yield info, [(part.topic, nsqd) for part in parts for nsqd in part.nsqds]
             elif entry.size_bytes or manifests.parts(entry.path):
                 others.append(entry.path)
         self.positions = manifests.positions()
         for _, of_store in stored:
-            self.positions |= {(topic, part.nsqd, part.first_id): part for topic, part in of_store}
+            for topic, part in of_store:
+                self.positions[topic, part.nsqd, part.first_id] = part
         if others:
             yield from self._others(others)
 
     def have_changed(self) -> bool:
         """True if a manifest is not as long as it was when `files` read it."""
         storage = self._options.storage
-        bases = (base_of(storage.resolved(path)).rstrip("/") for path in self._stores.others)
-        not_there = dict.fromkeys((f"{base}/{MANIFESTS[-1]}" for base in bases), 0)
+        known_bytes = {}
+        for path in self._stores.others:
+            base = base_of(storage.resolved(path)).rstrip("/")
+            known_bytes[f"{base}/{MANIFESTS[-1]}"] = 0  # perhaps there is none
+        known_bytes |= self._manifests.sizes_bytes
         with suppress(ArchiveError):  # the next listing reports it
-            for path, size_bytes in (not_there | self._manifests.sizes_bytes).items():
+            for path, known in known_bytes.items():
                 entry = storage.find(path)
-                if size_bytes != (entry.size_bytes if entry else 0):
+                size_bytes = entry.size_bytes if entry else 0
+                if size_bytes != known:
                     return True
         return False
 
@@ -129,13 +135,13 @@ class ArchivedFiles:
         # Of all topics: another query of the checkpoint may want other ones.
         for (topic, nsqd), ids in ids_in([info], self._options, Requested()).items():
             is_ordered = bool((np.diff(ids) > 0).all())
-            found.append((topic, NsqdPart(nsqd, int(ids.min()), int(ids.max()), len(ids), is_ordered)))
+            part = NsqdPart(nsqd, int(ids.min()), int(ids.max()), len(ids), is_ordered)
+            found.append((topic, part))
         self._read[key] = found
         with suppress(OSError):  # it is read again by the next process
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(
-                self._path, "a", opener=open_file
-            ) as file:  # not through a link that someone has left there
+            # Not through a link that someone has left there.
+            with open(self._path, "a", opener=open_file) as file:
                 file.write(f"{json.dumps([key, found])}\n")
 
 
@@ -157,21 +163,22 @@ def ids_in(infos: list[FileInfo], options: ReadOptions, requested: Requested) ->
 
 def by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:
     """Return nsqds, their rows, and the ids of these. Raises ArchiveError if the file does not say."""
-    nsqds, texts = chunk.nsqds, chunk.ids
+    nsqds = chunk.nsqds
+    texts = chunk.ids
     if nsqds is None or texts is None or (not isinstance(nsqds, str) and nsqds.null_count):
         raise ArchiveError(
             f"nsq: {chunk.file} does not say which message is of which nsqd, which a query on an archive and a log needs: "
             "nsq-to-file writes that with --format=jsonl, framed or parquet"
         )
-    if (
-        isinstance(nsqds, str) and isinstance(chunk.raw_ids, np.ndarray) and chunk.raw_ids.ndim == 1
-    ):  # of a store
-        numbers = chunk.raw_ids.astype(np.int64)
+    raw_ids = chunk.raw_ids
+    if isinstance(nsqds, str) and isinstance(raw_ids, np.ndarray) and raw_ids.ndim == 1:  # of a store
+        numbers = raw_ids.astype(np.int64)
         if (np.diff(numbers) <= 0).any():
             raise ArchiveError(IDS_DO_NOT_RISE.format(file=chunk.file, topic=chunk.topic))
         return [(nsqds, slice(None), numbers)]
     try:
-        ids = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), ">u8").astype(np.int64)
+        digits = "".join(texts.to_pylist())
+        ids = np.frombuffer(bytes.fromhex(digits), ">u8").astype(np.int64)
         if len(ids) != chunk.count or ids.min() < 0:
             raise ValueError
     except (ValueError, TypeError):
@@ -180,4 +187,8 @@ def by_nsqd(chunk: Chunk) -> list[tuple[str, Any, Numbers]]:
         return [(nsqds, slice(None), ids)]
     codes = nsqds.indices.to_numpy(zero_copy_only=False)
     names = nsqds.dictionary.to_pylist()
-    return [(names[int(code)], codes == code, ids[codes == code]) for code in np.unique(codes)]
+    found = []
+    for code in np.unique(codes):
+        rows = codes == code
+        found.append((names[int(code)], rows, ids[rows]))
+    return found

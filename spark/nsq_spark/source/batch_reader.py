@@ -95,12 +95,12 @@ def partitions_of(
 ) -> list[ArchivePartition]:
     """Return a partition for each task; none of slices that are done."""
     sizes_bytes = sum(info.size_bytes for info in files)
-    planned = plan_splits(files, _split_bytes(files, sizes_bytes, options, columns), options.requested)
+    costs_bytes = sizes_bytes + OPEN_COST_BYTES * len(files)
+    most_bytes = _split_bytes(files, sizes_bytes, options, columns)
+    planned = plan_splits(files, most_bytes, options.requested)
     splits = [split for split in planned if slice_name(split) not in done]
-    target_bytes = _split_bytes(files, sizes_bytes + OPEN_COST_BYTES * len(files), options, columns)
-    return [
-        ArchivePartition(options, tuple(columns), group) for group in pack(splits, target_bytes=target_bytes)
-    ]
+    groups = pack(splits, target_bytes=_split_bytes(files, costs_bytes, options, columns))
+    return [ArchivePartition(options, tuple(columns), group) for group in groups]
 
 
 def tasks_of(files: Sequence[FileInfo], options: ReadOptions) -> list[list[Split]]:
@@ -115,7 +115,9 @@ def _split_bytes(
     """Return the bytes of files for each task. Of Parquet without bodies, a task reads only some of them."""
     needs_bodies = Requested(columns=frozenset(columns)).needs_bodies
     has_bodies = needs_bodies or any(info.format is not Format.PARQUET for info in files)
-    part = 1 if has_bodies or options.split_bytes else _PARQUET_PER_READ_WITHOUT_BODIES
+    part = 1
+    if not has_bodies and not options.split_bytes:
+        part = _PARQUET_PER_READ_WITHOUT_BODIES
     return part * split_bytes(options.split_bytes, total_bytes // part, options.parallelism)
 
 
@@ -129,7 +131,10 @@ def leave_out_of_collections() -> None:
 
 
 def slice_name(split: Split) -> str:
-    numbers = "" if split.numbers is None else "#{}-{}".format(*split.numbers)
+    if split.numbers is None:
+        numbers = ""
+    else:
+        numbers = "#{}-{}".format(*split.numbers)
     return f"{split.start}+{split.size_bytes}:{split.path}{numbers}"
 
 

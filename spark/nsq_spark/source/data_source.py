@@ -49,7 +49,8 @@ class NsqDataSource(DataSource):
         if is_live(given):
             from nsq_spark.source.live import LiveBatchReader
 
-            return LiveBatchReader(live_options(given, time.time_ns()), read_columns(schema))
+            options = live_options(given, time.time_ns())
+            return LiveBatchReader(options, read_columns(schema))
         from nsq_spark.source.batch_reader import NsqReader
 
         return NsqReader(read_options(given, time.time_ns()), read_columns(schema))
@@ -92,8 +93,10 @@ def session_settings(session: SparkSession) -> dict[str, str]:
     many tasks run at once.
     """
     prefix = "spark.hadoop."
-    given = session.conf.getAll.items()
-    found = {name.removeprefix(prefix): value for name, value in given if name.startswith(f"{prefix}fs.")}
+    found = {}
+    for name, value in session.conf.getAll.items():
+        if name.startswith(f"{prefix}fs."):
+            found[name.removeprefix(prefix)] = value
     found[TIME_ZONE.lower()] = str(session.conf.get("spark.sql.session.timeZone"))
     if context := getattr(session, "sparkContext", None):  # a session of Spark Connect has none
         found[PARALLELISM] = str(context.defaultParallelism)

@@ -108,7 +108,10 @@ class Values:
         for name in self._given:
             if name not in known and not name.startswith(prefixes):
                 near = difflib.get_close_matches(name, known, n=1)
-                hint = f"; is it {known[near[0]]}?" if near else f" (there are {', '.join(self._declared)})"
+                if near:
+                    hint = f"; is it {known[near[0]]}?"
+                else:
+                    hint = f" (there are {', '.join(self._declared)})"
                 raise BadOption(f"nsq: there is no option {name}{hint}")
         if self._given.get(_INCLUDE_HEADERS.lower(), "false").lower() != "false":
             raise BadOption(
@@ -122,12 +125,16 @@ class Values:
         if option.default and not text.strip():
             raise BadOption(f"nsq: option {name} is empty: leave it out for the default, {option.default}")
         with errors_of(f"{name} ({text!r})"):
-            return option.parse(text) if text or option.parse is parse_list else None
+            if text or option.parse is parse_list:
+                return option.parse(text)
+            return None
 
     def time(self, name: str, now_ns: int) -> int | None:
         text: str | None = self[name]
         with errors_of(name):
-            return parse_time(self._with_offset(text.strip()), now_ns) if text else None
+            if text:
+                return parse_time(self._with_offset(text.strip()), now_ns)
+            return None
 
     def _with_offset(self, text: str) -> str:
         """Return a time with the offset of the time zone, if it has none. Raises ValueError."""

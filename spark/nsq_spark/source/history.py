@@ -101,7 +101,8 @@ class HistoryPartition(ArchivePartition):
             owners = self.of_files.get(chunk.file, self.owners)
             for nsqd, rows, ids in by_nsqd(chunk):
                 requested = np.zeros(len(ids), dtype=bool)
-                for log, owned in _by_owner(ids, owners.get(LogKey(chunk.topic, nsqd), [])):
+                of_name = owners.get(LogKey(chunk.topic, nsqd), [])
+                for log, owned in _by_owner(ids, of_name):
                     if bounds := self.bounds.get(log):
                         requested |= owned & are_within(ids, bounds.low, bounds.high)
                         if self.may_repeat:
@@ -181,7 +182,10 @@ class History:
 
     def of(self, log: LogKey) -> LogArchive:
         """Return what the archive has of a log, perhaps nothing."""
-        return self.logs().get(log) or LogArchive(log, [], {}, partial(self._ids_of_file, log))
+        known = self.logs().get(log)
+        if known is not None:
+            return known
+        return LogArchive(log, [], {}, partial(self._ids_of_file, log))
 
     def condition(self, log: LogKey, low: int, high: int) -> str:
         """Return a condition of Spark for the archived messages of a log with ids above the first and up to the second."""
@@ -206,8 +210,9 @@ class History:
         parts = sorted(chain.from_iterable(files.values()), key=lambda named: named[1].last_id)
         newest = {(name, part.epoch): (name, part) for name, part in parts}
         owners = self._owners_of(list(newest.values()))
-        if any(owners.get(source, log) != log for source, log in self._owners.items()):
-            self._logs.clear()  # what was read of files may be of another log
+        for source, log in self._owners.items():
+            if owners.get(source, log) != log:
+                self._logs.clear()  # what was read of files may be of another log
         self._is_awaited = False
         self._files = files
         self._owners = owners
@@ -239,14 +244,17 @@ class History:
             if log is None or part.epoch is None or part.end is None:
                 continue
             end = Position(*part.end, part.epoch)
-            found[log][part.epoch] = max(end, found[log].get(part.epoch, end), key=attrgetter("seq"))
+            known = found[log].get(part.epoch, end)
+            found[log][part.epoch] = max(end, known, key=attrgetter("seq"))
         return found
 
     def _ids_of_file(self, log: LogKey, info: FileInfo) -> Numbers:
         owners = self._owners_in(info)
         found = [_NO_IDS]
         for name, ids in ids_in([info], self._options, self._options.requested).items():
-            found += [ids[owned] for owner, owned in _by_owner(ids, owners.get(name, [])) if owner == log]
+            for owner, owned in _by_owner(ids, owners.get(name, [])):
+                if owner == log:
+                    found.append(ids[owned])
         return np.concatenate(found)
 
     def _owners_in(self, info: FileInfo) -> Owners:
@@ -264,34 +272,40 @@ class History:
                     "turn, and their ids do not say which message is of which: nsq-to-file must begin another file then"
                 )
             owners.append(Owner(log, last_id))
-        return {
-            name: [*owners[:-1], owners[-1]._replace(last_id=END_OF_IDS)] for name, owners in found.items()
-        }
+        for owners in found.values():
+            owners[-1] = owners[-1]._replace(last_id=END_OF_IDS)
+        return found
 
     # ---- what tasks read
 
     def partitions(self, requested: Mapping[LogKey, Span], columns: Names) -> list[InputPartition]:
         """Return the partitions that read messages of logs with ids above the first and up to the second."""
-        stretches = chain.from_iterable(self.of(log).stretches for log in requested)
-        inexact: set[FileInfo] = set().union(*(one.files for one in stretches if not one.is_exact))
-        bounds = {log: Bounds(log, *span) for log, span in requested.items()}
+        bounds = {}
+        inexact: set[FileInfo] = set()
+        for log, span in requested.items():
+            bounds[log] = Bounds(log, *span)
+            for stretch in self.of(log).stretches:
+                if not stretch.is_exact:
+                    inexact |= stretch.files
         owners = {name: [Owner(log, END_OF_IDS)] for (name, _), log in self._owners.items()}
         of_files: dict[str, Owners] = {}
         single: list[FileInfo] = []
         mixed: list[FileInfo] = []
         for info in self._with_some(self._files, bounds):
             of_file = self._owners_in(info)
-            if any(owners[name] != found_owners for name, found_owners in of_file.items()):
+            is_of_one = all(owners[name] == found_owners for name, found_owners in of_file.items())
+            if not is_of_one:
                 of_files[info.path] = of_file
             if info in inexact:
                 mixed.append(info)
             else:
                 single.append(info)
-        target_bytes = split_bytes(self._options.split_bytes, sum(info.size_bytes for info in self._files))
+        size_bytes = sum(info.size_bytes for info in self._files)
+        target_bytes = split_bytes(self._options.split_bytes, size_bytes)
         groups = pack(plan_splits(single, target_bytes), target_bytes)
-        found: list[InputPartition] = [
-            HistoryPartition(self._options, columns, group, bounds, owners, of_files) for group in groups
-        ]
+        found: list[InputPartition] = []
+        for group in groups:
+            found.append(HistoryPartition(self._options, columns, group, bounds, owners, of_files))
         for window, splits in self._windows(mixed, bounds, _SPLITS_OF_WINDOW * target_bytes):
             found.append(
                 HistoryPartition(self._options, columns, splits, window, owners, of_files, may_repeat=True)
@@ -300,11 +314,12 @@ class History:
 
     def _with_some(self, files: Iterable[FileInfo], bounds: Mapping[LogKey, Bounds]) -> list[FileInfo]:
         """Return the files that may have messages within bounds."""
-        return [
-            info
-            for info in files
-            if any(of_log.overlap(part) for of_log, part in self._bounded(info, bounds))
-        ]
+        found = []
+        for info in files:
+            bounded = self._bounded(info, bounds)
+            if any(of_log.overlap(part) for of_log, part in bounded):
+                found.append(info)
+        return found
 
     def _bounded(self, info: FileInfo, bounds: Mapping[LogKey, Bounds]) -> Iterator[tuple[Bounds, NsqdPart]]:
         """Yield the parts of a file that are of a log with bounds, with these."""
@@ -318,20 +333,24 @@ class History:
     ) -> Iterator[tuple[dict[LogKey, Bounds], list[Split]]]:
         """Yield bounds that follow each other, and the splits of the files that reach into them."""
         cuts = [0]
-        size_bytes = reached = 0
-        for info in sorted(files, key=lambda info: min(part.first_id for _, part in self._files[info])):
+        size_bytes = 0
+        reached = 0
+        for info in sorted(files, key=self._first_id):
             size_bytes += info.size_bytes
-            reached = max(reached, *(part.last_id for _, part in self._bounded(info, bounds)))
+            last_ids = [part.last_id for _, part in self._bounded(info, bounds)]
+            reached = max(reached, *last_ids)
             if size_bytes >= target_bytes:
                 cuts.append(reached)
                 size_bytes = 0
         for low, high in pairwise([*cuts, END_OF_IDS]):
-            window = {
-                log: each.within(low, high)
-                for log, each in bounds.items()
-                if each.low < high and each.high > low
-            }
+            window = {}
+            for log, each in bounds.items():
+                if each.low < high and each.high > low:
+                    window[log] = each.within(low, high)
             yield window, plan_splits(self._with_some(files, window), END_OF_IDS)
+
+    def _first_id(self, info: FileInfo) -> int:
+        return min(part.first_id for _, part in self._files[info])
 
 
 def _by_owner(ids: Numbers, owners: list[Owner]) -> Iterator[tuple[LogKey, Any]]:
@@ -345,5 +364,6 @@ def _by_owner(ids: Numbers, owners: list[Owner]) -> Iterator[tuple[LogKey, Any]]
 def _are_new(ids: Numbers, known: Numbers) -> Numbers:
     """Return a mask of the ids that neither the known ones nor those before them are equal to."""
     mask = np.zeros(len(known) + len(ids), dtype=bool)
-    mask[np.unique(np.append(known, ids), return_index=True)[1]] = True
+    _, firsts = np.unique(np.append(known, ids), return_index=True)
+    mask[firsts] = True
     return mask[len(known) :]

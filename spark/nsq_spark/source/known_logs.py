@@ -95,9 +95,10 @@ class KnownLogs:
             return self._last.get(log)
         question = partial(self.topics.unlisted, log)
         try:
-            retained = (
-                with_retries(question, self._options.give_up_after_s) if self._is_of_all else question()
-            )
+            if self._is_of_all:
+                retained = with_retries(question, self._options.give_up_after_s)
+            else:
+                retained = question()
         except ArchiveError as error:
             if log in self._may_be_gone:
                 self.gone.add(log)

@@ -170,7 +170,10 @@ def has_stores(given: Texts) -> bool:
     with suppress(BadOption):  # the options of what is then read say more
         values = Values(given, (*READ_OPTIONS, *LIVE_OPTIONS), prefixes=(CLIENT, HADOOP))
         archive = archive_in(values, Requested(), Hints())
-        return archive is not None and not split_stores(archive.paths, archive.storage, skips_damaged=True)[0]
+        if archive is None:
+            return False
+        others, _ = split_stores(archive.paths, archive.storage, skips_damaged=True)
+        return not others
     return False
 
 
@@ -387,7 +390,9 @@ def quotas(there: Counts, most: int | None) -> Counts:
     if most is None:
         return dict(there)
     found: Counts = {}
-    for number, log in enumerate(sorted(there, key=lambda log: (there[log], log))):
-        found[log] = min(there[log], -(-most // (len(there) - number)))
+    rising = sorted(there, key=lambda log: (there[log], log))
+    for number, log in enumerate(rising):
+        share = -(-most // (len(there) - number))
+        found[log] = min(there[log], share)
         most -= found[log]
     return found

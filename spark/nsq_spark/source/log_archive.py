@@ -91,9 +91,12 @@ class LogArchive:
         """Take over what was read for an earlier listing of the same log."""
         self._last_ids = before._last_ids
         self._is_said = before._is_said
-        there = set(self.stretches)
-        self._distinct = {one: count for one, count in before._distinct.items() if one in there}
-        files: set[FileInfo] = set().union(*(one.files for one in self.stretches if not one.is_exact))
+        files: set[FileInfo] = set()
+        for one in self.stretches:
+            if one in before._distinct:
+                self._distinct[one] = before._distinct[one]
+            if not one.is_exact:
+                files |= one.files
         self._repeated_ids = {info: ids for info, ids in before._repeated_ids.items() if info in files}
 
     @property
@@ -117,7 +120,7 @@ class LogArchive:
         cut, ids = self._last_ids
         for one in self._between(low, high):
             if one == cut:
-                found += int(np.count_nonzero(are_within(ids, low.last_id, high.last_id)))
+                found += _count_within(ids, low, high)
             elif one.first_seq is not None and high.count is not None and one.epoch == high.epoch:
                 found += min(one.messages, high.count - one.first_seq)
             else:
@@ -140,17 +143,25 @@ class LogArchive:
                 break
             count = one.first_seq
             if one.first_id <= position.last_id:
-                count = position.count if position.epoch == one.epoch else None
+                count = None
+                if position.epoch == one.epoch:
+                    count = position.count
             elif one.last_id <= high and one.messages <= most:
-                position = replace(one.end, count=None if count is None else count + self._messages(one))
+                if count is not None:
+                    count += self._messages(one)
+                position = replace(one.end, count=count)
                 most -= one.messages
                 continue
             ids = self._ids(one)
             taken = ids[are_within(ids, position.last_id, high)][:most]
             if len(taken):
-                position = Position(int(taken[-1]), None if count is None else count + len(taken), one.epoch)
+                if count is not None:
+                    count += len(taken)
+                position = Position(int(taken[-1]), count, one.epoch)
                 most -= len(taken)
-        return position if is_complete else replace(position, count=None)
+        if is_complete:
+            return position
+        return replace(position, count=None)
 
     def missing(
         self,
@@ -168,31 +179,34 @@ class LogArchive:
         kept         what the log keeps, from its earliest message on; None if its nsqd is gone
         position_at  returns the position of a message in the log, if it keeps that message
         """
-        ended = {epoch: end.seq for epoch, end in self._ends.items()} | dict(kept.ended if kept else ())
+        ended = {epoch: end.seq for epoch, end in self._ends.items()}
+        if kept:
+            ended |= dict(kept.ended)
         before = self._before(low)
         after = self._after(high, kept, position_at)
         between = self._beginnings(low.last_id, high.last_id)
         lost = self._lost([before, *between, after], ended)
         if lost:
-            before = before if low.count is None else low
-            after = after if high.count is None else high
+            if low.count is not None:
+                before = low
+            if high.count is not None:
+                after = high
             lost = self._lost([before, *between, after], ended)
         return lost
 
     def _beginnings(self, low: int, high: int) -> list[Position]:
         """Return the known positions at which stretches begin that have their first message between two ids."""
-        return [
-            one.beginning
-            for one in self.stretches
-            if one.first_seq is not None and low < one.first_id <= high
-        ]
+        known = [one for one in self.stretches if one.first_seq is not None]
+        return [one.beginning for one in known if low < one.first_id <= high]
 
     def _before(self, low: Position) -> Position | None:
         """Return the last known position up to `low` that is in no stretch; `low` if there is none, None if that is not known."""
         known = self._beginnings(-1, low.last_id)
         stretch = self._around(low)
         if low.count is not None:
-            return stretch.beginning if stretch and stretch.first_seq is not None else low
+            if stretch and stretch.first_seq is not None:
+                return stretch.beginning
+            return low
         if known:
             return known[-1]
         is_unknown = any(one.first_seq is None for one in self.stretches[:1])
@@ -213,7 +227,8 @@ class LogArchive:
         known = self._beginnings(end, END_OF_IDS)[:1]
         if kept and kept.is_empty:  # all that is archived is before its end
             newest = self.end or high
-            known.append(replace(kept.first, message_id=max(end, newest.last_id, kept.first.last_id)))
+            last_id = max(end, newest.last_id, kept.first.last_id)
+            known.append(replace(kept.first, message_id=last_id))
         elif kept and kept.first.last_id >= end:
             known.append(kept.first)
         otherwise = None if high.count is None else high
@@ -249,14 +264,16 @@ class LogArchive:
         ended  how many messages earlier logs had, which were deleted with the topic, by epoch
         """
         if before.epoch is None or after.epoch is None or before.epoch == after.epoch:
-            return max(0, after.seq - before.seq - self._archived(before, after))
+            between = after.seq - before.seq
+            return max(0, between - self._archived(before, after))
         left = {epoch: count for epoch, count in ended.items() if before.epoch <= epoch < after.epoch}
         unknown = None
         if before.epoch in left:
             left[before.epoch] = max(0, left[before.epoch] - before.seq)
         else:  # so what the archive has of that log does not count
             unknown = before.epoch
-        return max(0, sum(left.values()) + after.seq - self._archived(before, after, unknown))
+        between = sum(left.values()) + after.seq
+        return max(0, between - self._archived(before, after, unknown))
 
     def _archived(self, low: Position, high: Position, but_epoch: int | None = None) -> int:
         """Return how many ids there are between two positions, without those of an epoch."""
@@ -267,8 +284,7 @@ class LogArchive:
             if one.first_id > low.last_id and one.last_id <= high.last_id:
                 found += self._messages(one)
             else:
-                ids = self._ids(one)
-                found += int(np.count_nonzero(are_within(ids, low.last_id, high.last_id)))
+                found += _count_within(self._ids(one), low, high)
         return found
 
     def _between(self, low: Position, high: Position) -> list[Stretch]:
@@ -314,3 +330,8 @@ def merged(stretches: list[Stretch]) -> list[Stretch]:
 def are_within(ids: Numbers, low: int, high: int) -> Any:
     """Return a mask of the ids above one and up to another."""
     return (ids > low) & (ids <= high)
+
+
+def _count_within(ids: Numbers, low: Position, high: Position) -> int:
+    """Return how many of the ids are between two positions."""
+    return int(np.count_nonzero(are_within(ids, low.last_id, high.last_id)))

@@ -172,7 +172,9 @@ def ask(address: str, path: str, access: HttpAccess) -> tuple[Message, bytes]:
     if status == HTTPStatus.NOT_FOUND:
         raise NoPath(f"nsq: {address} has no {what}: is it the address of another server?")
     said = body[:200].decode(errors="replace").strip()
-    why = access.why_unauthorized(address.rpartition("/")[2]) if status == HTTPStatus.UNAUTHORIZED else ""
+    why = ""
+    if status == HTTPStatus.UNAUTHORIZED:
+        why = access.why_unauthorized(address.rpartition("/")[2])
     raise ArchiveError(f"nsq: {address} answers {status} {said} to {what}{why}")
 
 
@@ -250,11 +252,10 @@ def report_loss(
     if is_another:
         what = f"nsq: topic {topic} on {nsqd} was deleted and created again, or the end of its log was lost"
     elif count > 0:
-        where = (
-            f"behind message {position.last_id:016x}"
-            if position.count is None
-            else f"from number {position.count} on"
-        )
+        if position.count is None:
+            where = f"behind message {position.last_id:016x}"
+        else:
+            where = f"from number {position.count} on"
         number = f"up to {count}" if is_most else count
         what = f"nsq: {number} messages of topic {topic} on {nsqd}, {where}, {_fate(count, waiting)}"
     else:
@@ -280,7 +281,9 @@ def id_before(time_ns: int) -> int:
 
 def _topic_of(one: Any) -> str:
     """Return the topic in an item of the list that an nsqlookupd or an nsqd gives."""
-    return one if isinstance(one, str) else str(one["topic_name"])
+    if isinstance(one, str):
+        return one
+    return str(one["topic_name"])
 
 
 # ---- all nsqds of some topics
@@ -478,7 +481,9 @@ class LiveTopics:
         If the log does not keep the first message behind it, and there is an archive, only its id is known.
         """
         if isinstance(one, str):
-            return retained.end if one == LATEST else self.read(log, seq=0).first
+            if one == LATEST:
+                return retained.end
+            return self.read(log, seq=0).first
         if one.get("seq", 0) > retained.end.seq:
             end, number = retained.end.seq, one["seq"]
             raise ArchiveError(
@@ -487,8 +492,13 @@ class LiveTopics:
         answer = self.read(log, **one)
         if self._options.archive is None or "seq" in one:
             return answer.first
-        before = one["id"] if "id" in one else id_before(one["time"])
-        return answer.first if answer.has_all_behind(before) else Position(before, None, None)
+        if "id" in one:
+            before = one["id"]
+        else:
+            before = id_before(one["time"])
+        if answer.has_all_behind(before):
+            return answer.first
+        return Position(before, None, None)
 
     def check_named(self, option: str, offset: Offset, there: Answers) -> None:
         """Raise ArchiveError if the JSON of an option names other logs than there are."""

@@ -202,7 +202,8 @@ def write_options(given: Texts) -> WriteOptions:
 
 
 def client_options(values: Values) -> ClientOptions:
-    settings = {name.removeprefix(CLIENT): value for name, value in values.with_prefix(CLIENT)}
+    given = values.with_prefix(CLIENT)
+    settings = {name.removeprefix(CLIENT): value for name, value in given}
     with errors_of(", ".join(CLIENT + name for name in settings)):
         return ClientOptions.of(**_NO_HEARTBEATS | settings)
 
@@ -252,7 +253,9 @@ def write_columns(schema: StructType, topic: str) -> WriteColumns:
     if lost:
         raise BadOption(f"nsq: column {min(lost)} cannot be published: NSQ's messages have none; drop it")
     for name, (words, kinds) in _TYPES.items():
-        field = schema[indexes[name]] if name in indexes else None
+        field = None
+        if name in indexes:
+            field = schema[indexes[name]]
         if field and not isinstance(field.dataType, kinds):
             raise BadOption(
                 f"nsq: column {field.name} is {field.dataType.simpleString()}, but has to be {words}"

@@ -128,7 +128,9 @@ class Planner:
             where += options.archive.paths
         if missing and self.history:
             missing.difference_update(log.topic for log in self.history.logs())
-        return f"nsq: there is no topic {min(missing)} in {', '.join(where)}" if missing else ""
+        if missing:
+            return f"nsq: there is no topic {min(missing)} in {', '.join(where)}"
+        return ""
 
     # ---- where a query begins and ends
 
@@ -244,7 +246,9 @@ class Planner:
             return earliest.first
         first = self.history.of(log).beginning
         if first is None or (retained.end.count and not first.is_before(retained.first)):
-            return Position() if retained.first.count else retained.first
+            if retained.first.count:
+                return Position()
+            return retained.first
         if first.count:
             _log.warning(_BEGINS_LATER, "archive", log.topic, log.nsqd, first.count)
         return first
@@ -262,7 +266,10 @@ class Planner:
         known = {log: position for log, position in before.ends.items() if log not in moved}
         reaches: dict[LogKey, _Reach] = {}
         for log, low in {**known, **begins}.items():
-            reach = None if log in self.topics.silent else self._reach(log, low, there)
+            if log in self.topics.silent:
+                reach = None
+            else:
+                reach = self._reach(log, low, there)
             if reach:
                 reaches[log] = reach._replace(end=self._stop(log, reach.handover, there, target))
         waiting = {log: reach.messages for log, reach in reaches.items()}
@@ -290,10 +297,15 @@ class Planner:
     def _stop(self, log: LogKey, begin: Position, there: Answers, target: Positions | None) -> Position:
         """Return the position up to which a log is read: its end, or the end that it had when the query began."""
         stop = there[log].end if log in there else begin
-        asked = stop if target is None else _target_in(target, log, stop.epoch) or begin
+        if target is None:
+            asked = stop
+        else:
+            asked = _target_in(target, log, stop.epoch) or begin
         if asked.epoch == stop.epoch and asked.is_before(stop):
             stop = asked
-        return stop if begin.is_before(stop) else begin
+        if begin.is_before(stop):
+            return stop
+        return begin
 
     def _begins(self, before: TopicOffset, there: Answers) -> Positions:
         """Return the positions of logs in which the next batch does not begin where the last one ended."""
@@ -313,7 +325,9 @@ class Planner:
         is_cut = end.epoch == low.epoch and end.seq < low.seq
         if self.history:
             report_loss(self.options, log, low, 0, is_another=is_cut)
-            return replace(low, count=end.count) if is_cut else low
+            if is_cut:
+                return replace(low, count=end.count)
+            return low
         if low.count is None and low.epoch in (
             None,
             end.epoch,
@@ -322,7 +336,9 @@ class Planner:
         is_another = is_cut or low.epoch not in (None, end.epoch)
         lost = retained.earliest_seq - low.seq
         report_loss(self.options, log, low, lost, is_another=is_another)
-        return self.topics.read(log, seq=0).first if is_another or lost > 0 else low
+        if is_another or lost > 0:
+            return self.topics.read(log, seq=0).first
+        return low
 
     def _begins_of_archived(self, before: TopicOffset, there: Answers) -> Positions:
         """Return where logs begin that the query has not read, and that only the archive has: nsqds had the topic for a time, or
@@ -461,7 +477,9 @@ class Planner:
             if low.is_before(high):
                 ranges[log] = low, high
         each = -(-self.options.least_partitions // max(1, len(ranges)))
-        found = self._archive.partitions(bounds, self._columns) if bounds else []
+        found = []
+        if bounds:
+            found = self._archive.partitions(bounds, self._columns)
         for log, whole in ranges.items():
             found += [
                 TopicPartition(log, *part, self._columns, self.options)
@@ -488,7 +506,10 @@ class Planner:
     def _cut(self, log: LogKey, low: Position, high: Position, parts: int) -> list[tuple[Position, Position]]:
         """Return equal parts of a range, none of which is empty."""
         messages = low.messages_to(high)
-        parts = 1 if low.count is None else max(1, min(parts, messages))
+        if low.count is None:
+            parts = 1
+        else:
+            parts = max(1, min(parts, messages))
         inner = [
             self.topics.read(log, seq=low.seq + messages * part // parts).first for part in range(1, parts)
         ]
@@ -498,9 +519,13 @@ class Planner:
 def _target_in(target: Positions, log: LogKey, epoch: int | None) -> Position | None:
     """Return the end that a log had under whatever name of its nsqd."""
     same = [end for other, end in target.items() if other.topic == log.topic and end.epoch == epoch]
-    return same[0] if same else target.get(log)
+    if same:
+        return same[0]
+    return target.get(log)
 
 
 def _at_time(offset: Offset, otherwise: Position) -> Position:
     """Return the position before the first message of a time; another one if it is no time."""
-    return Position(id_before(offset), None, None) if isinstance(offset, int) else otherwise
+    if isinstance(offset, int):
+        return Position(id_before(offset), None, None)
+    return otherwise

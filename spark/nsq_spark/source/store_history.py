@@ -71,12 +71,15 @@ class ArchivedStores:
         before: tuple[LogKey, int] | None = None
         for info, part, _, epochs in self.logs():
             log = LogKey(info.topic, info.nsqd)
-            is_behind = not part.is_cut and before is not None and before[0] == log
-            if part.last_id < part.first_id or (is_behind and before and before[1] >= part.first_id):
+            rises = part.last_id >= part.first_id
+            if before is not None and before[0] == log and not part.is_cut:
+                rises = rises and part.first_id > before[1]
+            if not rises:
                 raise ArchiveError(IDS_DO_NOT_RISE.format(file=info.path, topic=info.topic))
             before = None if part.is_cut else (log, part.last_id)
             epoch = epochs[0].number if epochs else None
             count = part.end_seq - part.first_seq
             span = part.first_id, part.last_id
             end = part.last_id, part.end_seq
-            yield info, [(info.topic, NsqdPart(info.nsqd, *span, count, True, epoch, part.first_seq, end))]
+            nsqd_part = NsqdPart(info.nsqd, *span, count, True, epoch, part.first_seq, end)
+            yield info, [(info.topic, nsqd_part)]

@@ -62,7 +62,9 @@ class _Log:
     @property
     def epoch(self) -> int | None:
         epochs = self.files[0].epochs
-        return epochs[0].number if epochs else None
+        if epochs:
+            return epochs[0].number
+        return None
 
     def is_of(self, epoch: int | None) -> bool:
         """True if the epoch is one of this log, or not known."""
@@ -134,11 +136,15 @@ class StorePlanner:
 
     def missing_topics(self, there: Answers) -> str:
         """Return a sentence that names a requested topic which no store has; "" if there is none."""
-        missing = set(self.options.requested.topics or ()).difference(log.topic for log in self._logs({}))
-        return f"nsq: there is no topic {min(missing)} in {', '.join(self._read.paths)}" if missing else ""
+        requested = set(self.options.requested.topics or ())
+        missing = requested.difference(log.topic for log in self._logs({}))
+        if not missing:
+            return ""
+        return f"nsq: there is no topic {min(missing)} in {', '.join(self._read.paths)}"
 
     def beginning(self, there: Answers) -> TopicOffset:
-        return TopicOffset({key: self._start(key, log) for key, log in self._logs({}).items()})
+        logs = self._logs({})
+        return TopicOffset({key: self._start(key, log) for key, log in logs.items()})
 
     def _start(self, key: LogKey, log: _Log) -> Position:
         one = offset_in(self.options.start, key)
@@ -149,7 +155,8 @@ class StorePlanner:
             return self._at(log, log.end_seq)
         assert isinstance(one, dict)
         if "time" in one:
-            return self._at(log, self._seq(log, Position(id_before(one["time"]), None)))
+            position = Position(id_before(one["time"]), None)
+            return self._at(log, self._seq(log, position))
         low = Position(one.get("id"), one.get("seq"), log.epoch)
         if low.count is not None and low.count > log.end_seq:
             raise ArchiveError(
@@ -181,14 +188,19 @@ class StorePlanner:
         ends = dict(before.ends)
         for key, log in logs.items():
             low = begins.get(key) or before.ends[key]
-            ends[key] = self._at(log, log.behind(self._seq(log, low), taken[key])) if taken[key] else low
+            if taken[key]:
+                seq = self._seq(log, low)
+                ends[key] = self._at(log, log.behind(seq, taken[key]))
+            else:
+                ends[key] = low
         left = {key: count - taken[key] for key, count in waiting.items()}
         self._is_idle = not any(waiting.values())
         return Batch(TopicOffset(ends, begins), waiting, left)
 
     def _continues(self, key: LogKey, low: Position, log: _Log) -> bool:
         """True if a log has a position. Raises LostMessages if it is another log, or lost its end."""
-        is_same = log.is_of(low.epoch) and (low.count is None or low.count <= log.end_seq)
+        has_count = low.count is None or low.count <= log.end_seq
+        is_same = has_count and log.is_of(low.epoch)
         report_loss(self.options, key, low, 0, is_another=not is_same)
         return is_same
 
@@ -219,13 +231,13 @@ class StorePlanner:
     def _logs(self, known: Positions) -> dict[LogKey, _Log]:
         """Return the logs of all stores, under the names that a query knows them by: their nsqd may have another address."""
         found: dict[LogKey, _Log] = {}
-        for (store, topic), files in groupby(
-            self._stores.logs(), key=lambda one: (one.store, one.info.topic)
-        ):
+        by_topic = groupby(self._stores.logs(), key=lambda one: (one.store, one.info.topic))
+        for (store, topic), files in by_topic:
             log = _Log(list(files))
             key = LogKey(topic, log.files[0].info.nsqd)
             names = [other for other, low in known.items() if other.topic == topic and low.epoch == log.epoch]
-            key = next(iter(names), key) if log.epoch is not None else key
+            if log.epoch is not None:
+                key = next(iter(names), key)
             if key in found:
                 raise ArchiveError(f"nsq: two stores have topic {topic} of {key.nsqd}: one is {store}")
             found[key] = log
@@ -265,8 +277,10 @@ class StorePlanner:
     def _ids_in(self, one: StoredLog) -> tuple[Numbers, Numbers]:
         """Return the numbers and the ids of the messages in a file, which is read for that."""
         if self._ids is None or self._ids[0] != one.info:
-            chunks = list(chunks_in([one.info], self._read, _IDS))
-            numbers = np.concatenate([_NO_NUMBERS, *(chunk.positions for chunk in chunks)])
-            ids = np.concatenate([_NO_NUMBERS, *(chunk.raw_ids.astype(np.int64) for chunk in chunks)])
-            self._ids = one.info, numbers, ids
+            numbers = [_NO_NUMBERS]
+            ids = [_NO_NUMBERS]
+            for chunk in chunks_in([one.info], self._read, _IDS):
+                numbers.append(chunk.positions)
+                ids.append(chunk.raw_ids.astype(np.int64))
+            self._ids = one.info, np.concatenate(numbers), np.concatenate(ids)
         return self._ids[1:]

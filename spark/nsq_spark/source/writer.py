@@ -51,7 +51,10 @@ def batches_of(
 
     Raises BadRow.
     """
-    sent = {"topic": constant(topic, rows.num_rows), "body": _bodies(rows.column(columns.body))}
+    sent = {
+        "topic": constant(topic, rows.num_rows),  # unless each row has its own
+        "body": _bodies(rows.column(columns.body)),
+    }
     if columns.topic is not None:
         sent["topic"] = _topics(rows.column(columns.topic))
     if columns.defer_ms is not None:
@@ -70,7 +73,8 @@ def _deferred(topic: str, rows: pa.RecordBatch) -> Iterator[PublishBatch]:
     payload = Payload.of_array(rows.column("body"))
     delays_ms = rows.column("delay").to_pylist()
     for begin in range(0, len(payload), MOST_DEFERRED):
-        yield PublishBatch(topic, payload, begin, min(begin + MOST_DEFERRED, len(payload)), delays_ms)
+        end = min(begin + MOST_DEFERRED, len(payload))
+        yield PublishBatch(topic, payload, begin, end, delays_ms)
 
 
 def _bodies(column: pa.Array) -> pa.Array:

@@ -55,7 +55,9 @@ def files_of(names: Sequence[str]) -> Iterator[tuple[str, NoMessages | None]]:
     files = LocalFiles(failures.append)
     names = list(map(_as_store_url, names))
     try:
-        given = _without_companions(names, files) if len(names) > 1 else names
+        given = names
+        if len(names) > 1:
+            given = _without_companions(names, files)
     except UnreadableTable as error:
         yield " ".join(names), NoMessages(str(error))
         return

@@ -122,7 +122,9 @@ def _stored(name: str, selection: Selection, on_damage: OnDamage) -> Batches:
 
         try:
             data = store.data_of(part)
-            span = (part.first_seq, part.end_seq) if part.is_cut else None
+            span = None
+            if part.is_cut:
+                span = (part.first_seq, part.end_seq)
             yield from _records(data, part.topic, on_damage_of_part, store.node, is_whole=True, numbers=span)
         except OSError as error:
             on_damage_of_part(error.strerror or str(error))
@@ -204,7 +206,9 @@ def _on_disk(pieces: Iterable[bytes]) -> Data:
 def _texts(form: Format, head: bytes, pieces: Iterator[bytes], on_damage: OnDamage) -> Batches:
     if form is Format.LINES:
         return _bodies(_lines(chain([head], pieces), on_damage))
-    return _objects(_lines(chain([head.removeprefix(BYTE_ORDER_MARK)], pieces), on_damage), on_damage)
+    begin = head.removeprefix(BYTE_ORDER_MARK)
+    lines = _lines(chain([begin], pieces), on_damage)
+    return _objects(lines, on_damage)
 
 
 def _lines(pieces: Iterable[bytes], on_damage: OnDamage) -> Iterator[list[bytes]]:
@@ -269,8 +273,10 @@ def _body(message: Any) -> str | bytes:
 def _row(message: Any, body: str | bytes) -> tuple[Any, ...]:
     """Return an object in the order of the columns of `Messages`; what is missing or null is empty. Raises TypeError."""
     names = (_text(message, name).decode() for name in ("topic", "channel", "nsqd"))
-    time_ns = _number(message, "timestamp_ns" if "timestamp_ns" in message else "timestamp")
-    return (*names, time_ns, _number(message, "attempts"), _text(message, "id"), _encoded("body", body))
+    time_name = "timestamp_ns" if "timestamp_ns" in message else "timestamp"
+    time_ns = _number(message, time_name)
+    attempts = _number(message, "attempts")
+    return (*names, time_ns, attempts, _text(message, "id"), _encoded("body", body))
 
 
 def _text(message: Any, name: str) -> bytes:
@@ -347,7 +353,10 @@ def _records(
         except Damaged as error:
             on_damage(f"bytes {position} to {end}: {error}")
     # nsqd allocates a log in advance, and writes over used files.
-    is_cut = end < len(data) if is_whole else not header.is_reused and data[end:].strip(b"\0")
+    if is_whole:
+        is_cut = end < len(data)
+    else:
+        is_cut = not header.is_reused and bool(data[end:].strip(b"\0"))
     if is_cut:
         on_damage(f"bytes {end} to {len(data)} are damaged")
 
@@ -371,7 +380,9 @@ def _rows(source: BinaryIO | Data, name: str, on_damage: OnDamage) -> Batches:
         pyarrow.ArrowException,
     )
     try:
-        readable = pyarrow.BufferReader(source) if isinstance(source, bytes | mmap.mmap) else source
+        readable = source
+        if isinstance(source, bytes | mmap.mmap):
+            readable = pyarrow.BufferReader(source)
         file = parquet.ParquetFile(readable, page_checksum_verification=True)
         names = COLUMNS & set(file.schema_arrow.names)
     except unreadable as error:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from nsq_tools.cat.options import CatOptions
 from nsqd_py.diskqueue.messages import Messages
-from nsqd_py.settings.declaration import BadOptions, bad_options
-from nsqd_py.settings.durations import parse_time
+from nsqd_py.settings.tools import times_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,5 @@ def taken(messages: Messages, indexes: Sequence[int]) -> Messages:
 def selection_of(options: CatOptions) -> Selection:
     """Return the selection of the flags. Reads the clock, for -2h. Raises BadOptions."""
     now_ns = time.time_ns()
-    start_ns = _time("start", options.start, now_ns)
-    end_ns = _time("end", options.end, now_ns)
-    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
-        raise BadOptions(f"--start {options.start!r} must be before --end {options.end!r}")
+    start_ns, end_ns = times_of(options.start, options.end, now_ns)
     return Selection(frozenset(options.topic), start_ns, end_ns)
-
-
-def _time(flag: str, text: str, now_ns: int) -> int | None:
-    with bad_options(f"--{flag}: "):
-        return parse_time(text, now_ns) if text else None

@@ -31,7 +31,10 @@ class StoredMessages:
         self._objects: Objects | None = None
         self.node = ""
         try:
-            url = name if "://" in name else Path(name).absolute().as_uri()
+            if "://" in name:
+                url = name
+            else:
+                url = Path(name).absolute().as_uri()
             self._objects = open_objects(url)
             self._reader = StoreReader(self._objects, lambda error: on_damage(str(error)))
             self._reader.refresh()

@@ -233,16 +233,17 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
         producers, balancer, rules, Timings(producers, options.status_every, log), log, monotonic, circles
     )
     # Each consumer has the full --max-in-flight, as in Go's tool.
-    consumers = [
-        make_consumer(
-            options,
-            "nsq_to_nsq",
-            topic,
-            log,
-            batch_handler=partial(forwarder.handle, options.destination_topic or topic),
+    consumers = []
+    for topic in dict.fromkeys(options.topic):
+        consumers.append(
+            make_consumer(
+                options,
+                "nsq_to_nsq",
+                topic,
+                log,
+                batch_handler=partial(forwarder.handle, options.destination_topic or topic),
+            )
         )
-        for topic in dict.fromkeys(options.topic)
-    ]
     tune_gc()
     in_circle: list[str] = []
     with StopSignals() as signals:

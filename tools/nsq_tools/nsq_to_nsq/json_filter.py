@@ -44,7 +44,10 @@ class JsonFilter:
             document = read_object(body)
         except ValueError:
             return FilterResult.UNREADABLE, body
-        verdict = self._judge(document) if self._field else FilterResult.PASS
+        if self._field:
+            verdict = self._judge(document)
+        else:
+            verdict = FilterResult.PASS
         if verdict is FilterResult.PASS and self._allowed:
             allowed = {name: document[name] for name in self._allowed if name in document}
             body = orjson.dumps(allowed, option=orjson.OPT_SORT_KEYS)
@@ -68,10 +71,15 @@ class JsonFilter:
 def parse_number(text: str) -> float | None:
     """Return the number in the text, or None if the text is not a finite number."""
     try:
-        number = float(text) if text.strip() == text else math.inf
+        if text.strip() == text:
+            number = float(text)
+        else:
+            number = math.inf
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    if math.isfinite(number):
+        return number
+    return None
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -43,7 +43,9 @@ class _Finder:
 
     def _shows(self, topic: str, channel: str) -> bool:
         is_asked = self._options.channel in ("", channel)
-        return is_asked and self._filter.shows(Name(one_line(topic), one_line(channel)))
+        if not is_asked:
+            return False
+        return self._filter.shows(Name(one_line(topic), one_line(channel)))
 
 
 # --- one round
@@ -64,10 +66,9 @@ class Checked(_Finder):
     def findings(self, now_s: float, time_s: float) -> Iterator[tuple[str, str]]:
         """Yield the severity and the line of each problem, the worst first. `time_s` is since the epoch."""
         self._cluster.is_settled = True  # there is no other round
-        lines = [
-            (problem.severity, line_of(problem))
-            for problem in self._find(SeenNodes(), Trends(), now_s, time_s)
-        ]
+        lines = []
+        for problem in self._find(SeenNodes(), Trends(), now_s, time_s):
+            lines.append((problem.severity, line_of(problem)))
         if not (lines or self._cluster.topics or self._gone) and (
             self._options.topic or self._options.channel
         ):

@@ -172,10 +172,10 @@ def _joined(problems: list[Problem]) -> str:
 
 def standbys_of(pairs: Sequence[Pair], lagging_after_s: float) -> list[Standby]:
     """Return each pair with its problems. Those in trouble come first."""
-    found = [
-        problem._replace(node=one_line(problem.node), text=one_line(problem.text))
-        for problem in of_standbys(pairs, lagging_after_s)
-    ]
+    found = []
+    for each in of_standbys(pairs, lagging_after_s):
+        text = one_line(each.text)
+        found.append(each._replace(node=one_line(each.node), text=text))
     standbys = []
     for raw in pairs:
         pair = _plain_texts(raw, "primary", "standby", "state")
@@ -261,7 +261,10 @@ def to_csv(report: Report, *, is_first: bool) -> str:
 
 def to_table(report: Report, *, is_first: bool) -> str:
     """Return a header and a line for each row, in aligned columns; then the same for standbys and stores."""
-    tables = [] if report.only_standbys else [_aligned(FIELDS, report.rows)]
+    if report.only_standbys:
+        tables = []
+    else:
+        tables = [_aligned(FIELDS, report.rows)]
     if report.standbys:
         tables.append(_aligned(STANDBY_FIELDS, report.standbys))
     if report.stores:
@@ -279,11 +282,15 @@ def _aligned(fields: Fields, rows: Sequence[Any]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None or value == "" else str(_plain(value))
+    if value is None or value == "":
+        return "-"
+    return str(_plain(value))
 
 
 FORMS: dict[str, Callable[..., str]] = {"json": to_json, "csv": to_csv, "table": to_table}

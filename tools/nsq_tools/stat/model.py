@@ -43,7 +43,9 @@ class _History:
         if not depth:
             return 0.0
         growth = sum(self._growths) / len(self._growths) / MILLI
-        return depth / -growth if growth < 0 else math.inf
+        if growth < 0:
+            return depth / -growth
+        return math.inf
 
 
 class Model:
@@ -69,9 +71,8 @@ class Model:
 
     def end_round(self) -> None:
         """Compute `rows`, sorted by name, and add their depths to the history."""
-        answering = [
-            node for node in self._cluster.nodes.values() if node.answered_s is not None and not node.failure
-        ]
+        nodes = self._cluster.nodes.values()
+        answering = [node for node in nodes if node.answered_s is not None and not node.failure]
         rows: list[Row] = []
         if self._per_node:
             for node in answering:
@@ -92,7 +93,9 @@ class Model:
 
     def _row(self, name: Name, label: str, parts: Sequence[Part]) -> Row:
         known = [part.rates for part in parts if part.rates is not UNKNOWN]
-        rates = Rates._make(sum_of(known, QUIET)) if known else None
+        rates = None
+        if known:
+            rates = Rates._make(sum_of(known, QUIET))
         log_bytes = None
         if name.channel:
             sums = sum_of([part.counts for part in parts], NO_CHANNEL)
@@ -133,18 +136,19 @@ class Model:
         """Remove the histories of topics and channels that no nsqd has. An nsqd that currently fails still counts."""
         if len(self._histories) == len(self.rows):
             return
-        known = {
-            (name, one_line(node.address) if self._per_node else "")
-            for node in self._cluster.nodes.values()
-            for name, _ in self._parts(node)
-        }
+        known = set()
+        for node in self._cluster.nodes.values():
+            address = one_line(node.address) if self._per_node else ""
+            known |= {(name, address) for name, _ in self._parts(node)}
         self._histories = {key: history for key, history in self._histories.items() if key in known}
 
 
 def _log_bytes(parts: Sequence[Part]) -> int | None:
     """Return the size of the logs of a topic; None if one of the nsqds does not report it."""
     sizes = [part.log_bytes for part in parts if isinstance(part, TopicPart)]
-    return sum(sizes) if min(sizes) >= 0 else None
+    if min(sizes) >= 0:
+        return sum(sizes)
+    return None
 
 
 class NodePart(NamedTuple):
@@ -170,10 +174,13 @@ def node_parts(cluster: Cluster, topic: str) -> list[NodePart]:
 
 def _node_part(node: Node, part: TopicPart) -> NodePart:
     of_channels = ChannelCounts._make(part.channel_counts)
+    rate = None
+    if part.rates is not UNKNOWN:
+        rate = part.rates.messages / MILLI
     return NodePart(
         one_line(node.address),
         part.counts[0] + of_channels.depth,
-        None if part.rates is UNKNOWN else part.rates.messages / MILLI,
+        rate,
         _log_bytes([part]),
         of_channels.clients,
         one_line(node.failure),
@@ -183,5 +190,6 @@ def _node_part(node: Node, part: TopicPart) -> NodePart:
 def total_depths(rows: Iterable[Row]) -> list[float]:
     """Return the sums of the depths of these rows in the latest rounds, the oldest first."""
     latest_first = (reversed(row.depths) for row in rows)
-    sums = [sum(depths) for depths in zip_longest(*latest_first, fillvalue=0.0)]
+    by_round = zip_longest(*latest_first, fillvalue=0.0)
+    sums = [sum(depths) for depths in by_round]
     return sums[::-1]

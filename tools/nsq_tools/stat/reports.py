@@ -119,9 +119,10 @@ class Reports:
             counts = next((row.counts for row in self.model.rows if row.name == name), None)
             if counts is None:
                 raise ToolError(f"failed to find channel({name.channel}) in stats for topic({name.topic})")
-            line = (
-                "" if before is None else export.go_line(before, counts, self.options.interval_ns / SECOND_NS)
-            )
+            if before is None:
+                line = ""
+            else:
+                line = export.go_line(before, counts, self.options.interval_ns / SECOND_NS)
             if number % export.REPORTS_PER_HEADER == 0:
                 line = export.HEADER + line
             _write(line)

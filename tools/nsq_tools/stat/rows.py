@@ -84,7 +84,9 @@ class Row:
         if self.rates is None:
             return None
         rate: int = getattr(self.rates, name)
-        return rate / MILLI if rate % MILLI else rate // MILLI
+        if rate % MILLI:
+            return rate / MILLI
+        return rate // MILLI
 
 
 class BadPattern(ValueError):
@@ -175,8 +177,13 @@ class Order(NamedTuple):
     def arrange(self, rows: Iterable[Row], values: Mapping[str, Value] = VALUES) -> list[Row]:
         """Return the rows in this order. The sort is stable."""
         downwards = (self.column not in _FROM_A_TO_Z) != self.is_turned
-        value = values[self.column]
-        return sorted(rows, key=lambda row: (value(row) is not None, value(row)), reverse=downwards)
+        value_of = values[self.column]
+
+        def rank(row: Row) -> tuple[bool, Any]:
+            value = value_of(row)
+            return value is not None, value
+
+        return sorted(rows, key=rank, reverse=downwards)
 
 
 def select(rows: Iterable[Row], chosen: Filter, order: Order) -> list[Row]:

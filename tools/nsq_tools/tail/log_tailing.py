@@ -125,7 +125,9 @@ class LogReader:
 
     def _note_damage(self, headers: Message) -> None:
         text = headers.get("X-Nsq-Damaged-Bytes", "0")  # earlier versions do not say it
-        damaged_bytes = int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else 0
+        damaged_bytes = 0
+        if text.isdecimal() and len(text) < _MOST_DIGITS:
+            damaged_bytes = int(text)
         if damaged_bytes:
             self.damaged_bytes += damaged_bytes
             self._log.error(

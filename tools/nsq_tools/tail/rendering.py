@@ -108,7 +108,10 @@ class Renderer:
         self._picks = [parse_path(path) for path in options.pick]
         self._as_objects = options.jsonl
         self._print_topic = options.print_topic
-        self._is_terminal = is_terminal(sys.stdout) if on_terminal is None else on_terminal
+        if on_terminal is None:
+            self._is_terminal = is_terminal(sys.stdout)
+        else:
+            self._is_terminal = on_terminal
         self._limit = MessageLimit(options.n)
 
     @property
@@ -133,14 +136,19 @@ class Renderer:
         """Return the messages at these indexes, each followed by a line feed."""
         if not indexes:
             return b""
-        lines = [line[:-1] for line in json_lines(messages)] if self._as_objects else messages.bodies
+        if self._as_objects:
+            lines: Sequence[bytes] = [line[:-1] for line in json_lines(messages)]
+        else:
+            lines = messages.bodies
         if len(indexes) < len(lines):
             lines = [lines[index] for index in indexes]
         if self._picks:
             lines = list(map(self._picked, lines))
         elif self._is_terminal:
             lines = list(map(for_terminal, lines))
-        prefix = messages.topic.encode() + b" | " if self._print_topic else b""
+        prefix = b""
+        if self._print_topic:
+            prefix = messages.topic.encode() + b" | "
         return prefix + (b"\n" + prefix).join(lines) + b"\n"
 
     def _picked(self, body: bytes) -> bytes:
@@ -152,7 +160,8 @@ class Renderer:
             document = None
         found = [next(iter(values_at(document, path)), None) for path in self._picks]
         columns = [in_line(value) for value in found]
-        return b"\t".join(map(for_terminal_line, columns) if self._is_terminal else columns)
+        shown = map(for_terminal_line, columns) if self._is_terminal else columns
+        return b"\t".join(shown)
 
 
 def check_shown(options: ShownOptions) -> None:

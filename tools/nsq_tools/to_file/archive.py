@@ -107,7 +107,10 @@ class _Current:
 
     def append(self, data: bytes) -> None:
         """Append data, and before it the file's header if it is not there: a failed sync takes that back, too."""
-        self.output.append(self.encoder.header + data if self.is_empty else data)
+        written = data
+        if self.is_empty:
+            written = self.encoder.header + data
+        self.output.append(written)
 
 
 class _Single:
@@ -303,7 +306,9 @@ class Archive:
     def _open(self) -> _Current:
         now_ns = self._clock_ns()
         name = self._plan.name(now_ns)
-        revision = self._revision + 1 if name == self._last_name else 0
+        revision = 0
+        if name == self._last_name:
+            revision = self._revision + 1
         while not (current := self._open_revision(name, revision, now_ns)):
             revision += 1
         self._last_name = name
@@ -321,7 +326,10 @@ class Archive:
         # changes in the meantime.
         work_dir = plan.work_dir.resolve()
         token = secrets.token_hex(8)
-        work_path = side_path(work_dir, token, ".framed") if plan.form.convert else work_dir / revised
+        if plan.form.convert:
+            work_path = side_path(work_dir, token, ".framed")
+        else:
+            work_path = work_dir / revised
         make_directories(work_path.parent, work_dir)
         details = ClaimDetails(
             plan.topic,
@@ -376,4 +384,6 @@ class Archive:
 
 def _size_of(path: Path) -> int:
     """Return the size of a file; 0 if it does not exist."""
-    return path.stat().st_size if path.exists() else 0
+    if path.exists():
+        return path.stat().st_size
+    return 0

@@ -208,4 +208,6 @@ def _is_in_iceberg(found: Any, path: str, token: str) -> bool:
     """True if a snapshot added the file, or, after that has expired, if the table still has it."""
     summaries = [snapshot.summary for snapshot in found.snapshots() if snapshot.summary is not None]
     is_added = any(summary.get(_TOKEN) == token for summary in summaries)
-    return is_added or path in found.inspect.data_files()["file_path"].to_pylist()
+    if is_added:
+        return True
+    return path in found.inspect.data_files()["file_path"].to_pylist()

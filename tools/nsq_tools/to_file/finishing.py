@@ -319,7 +319,9 @@ class FinishedFile:
         details = self.claim.details
         output_dir = Path(details.output_dir)
         source = self._source
-        make = self._convert if FORMATS[details.format].convert else None
+        make = None
+        if FORMATS[details.format].convert:
+            make = self._convert
         name = details.work_name
         if make or claim.work_dir != output_dir:  # else it was written there
             name = link_into(source, output_dir, details.name, details.revision, claim.token, make)
@@ -423,18 +425,22 @@ def _counted(tally: Tally, known: LogParts) -> dict[str, Any]:
     There are none of an nsqd if the topic was created again while the file was written: what was read of it does not tell
     them apart.
     """
-    positions = {
-        (part["nsqd"], part["first_id"]): {name: part.get(name) for name in POSITIONS} for part in known
-    }
+    positions = {}
+    for of_log in known:
+        position = {name: of_log.get(name) for name in POSITIONS}
+        positions[of_log["nsqd"], of_log["first_id"]] = position
     nsqds = tally.nsqds()
     for part in nsqds:
         if part["epoch"] is None:  # of a file that was read
             part |= positions.get((part["nsqd"], part["first_id"]), {})
+    of_nsqds = []
+    if len(known) <= len(nsqds):
+        of_nsqds = nsqds
     return {
         "messages": tally.messages,
         "first_timestamp": tally.first_timestamp_ns,
         "last_timestamp": tally.last_timestamp_ns,
-        "nsqds": nsqds if len(known) <= len(nsqds) else [],
+        "nsqds": of_nsqds,
     }
 
 

@@ -79,7 +79,10 @@ class Tally:
         if timestamps_ns:
             first = self.first_timestamp_ns
             first_ns = min(timestamps_ns)
-            self.first_timestamp_ns = first_ns if first is None else min(first, first_ns)
+            if first is None:
+                self.first_timestamp_ns = first_ns
+            else:
+                self.first_timestamp_ns = min(first, first_ns)
             last = self.last_timestamp_ns
             last_ns = max(timestamps_ns)
             self.last_timestamp_ns = last_ns if last is None else max(last, last_ns)
@@ -197,7 +200,10 @@ def scan_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, byt
             for block in blocks:
                 count(scan.tally, block)
             blocks.clear()
-            scan.end = piece.end - (sum(map(len, rest)) if codec.is_plain else 0)
+            rest_bytes = 0
+            if codec.is_plain:
+                rest_bytes = sum(map(len, rest))
+            scan.end = piece.end - rest_bytes
     if not codec.is_plain and not is_incomplete_write(codec, data, scan.end):
         scan.add_damage(scan.end, len(data))
         scan.end = len(data)

@@ -67,7 +67,10 @@ class LogPart:
     def add(self, ids: Sequence[bytes]) -> None:
         """Add messages, in their order in the file."""
         is_ordered = all(map(lt, ids, ids[1:]))
-        bounds = (ids[0], ids[-1]) if is_ordered else (min(ids), max(ids))
+        if is_ordered:
+            bounds = (ids[0], ids[-1])
+        else:
+            bounds = (min(ids), max(ids))
         first_id, last_id = (message_id.decode("ascii", "backslashreplace") for message_id in bounds)
         self.is_ordered &= is_ordered and first_id > self.last_id
         self.last_id = max(self.last_id, last_id)

@@ -105,12 +105,21 @@ def common_plan(options: ToFileOptions) -> Plan:
     """Return the plan of all topics: `topic` is empty, and the template has all its words. Raises BadOptions."""
     form = FORMATS[options.format]
     codec = CODECS[GZIP if options.gzip else options.compress]
-    store = options.output_dir.rstrip("/") if "://" in options.output_dir else ""
-    flag, given = ("work-dir", options.work_dir) if store else ("output-dir", options.output_dir)
+    store = ""
+    if "://" in options.output_dir:
+        store = options.output_dir.rstrip("/")
+    if store:
+        flag, given = "work-dir", options.work_dir
+    else:
+        flag, given = "output-dir", options.output_dir
     output_dir = given or _default_directory(flag)
     work_dir = options.work_dir or output_dir
     is_plain = form.is_appendable and codec.is_plain
     is_shared = is_plain and work_dir == output_dir and not store and options.rotate_interval_ns <= 0
+    if codec.name == GZIP:
+        level = options.gzip_level
+    else:
+        level = options.zstd_level
     return Plan(
         topic="",
         channel=options.channel,
@@ -120,7 +129,7 @@ def common_plan(options: ToFileOptions) -> Plan:
         output_dir=Path(output_dir),
         form=form,
         codec=codec,
-        level=options.gzip_level if codec.name == GZIP else options.zstd_level,
+        level=level,
         rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
         is_shared=is_shared,
         has_revisions=not is_shared or options.rotate_size > 0,
@@ -185,7 +194,10 @@ class Service:
         self._writers: list[TopicWriter] = []
         self._seen: set[str] = set()  # the topics that have a writer, or do not match the pattern
         self._warned: set[str] = set()
-        self._pattern: Any = compiled(options.topic_pattern) if options.topic_pattern else None
+        if options.topic_pattern:
+            self._pattern: Any = compiled(options.topic_pattern)
+        else:
+            self._pattern = None
         self._signals = StopSignals()
         self._threadpool = gevent.get_hub().threadpool
         self._threadpool.maxsize = _THREADS
@@ -304,7 +316,10 @@ class Service:
                 writer.start()
             else:
                 # For a topic of --topic this is likely a mistake; topics of nsqlookupds are meant to be filtered.
-                say = self._log.warning if self._options.topic else self._log.debug
+                if self._options.topic:
+                    say = self._log.warning
+                else:
+                    say = self._log.debug
                 say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
 
     def _plan(self, topic: str) -> Plan:

@@ -93,11 +93,10 @@ class HttpRequest:
         """Return the request with this message, as it is sent."""
         if self.method == POST:
             return b"%bContent-Length: %d\r\n\r\n%b" % (self._before, len(message), message)
-        return b"%b%b%b\r\n" % (
-            self._before,
-            quote_plus(message).encode() if self._has_placeholder else b"",
-            self._after,
-        )
+        quoted = b""
+        if self._has_placeholder:
+            quoted = quote_plus(message).encode()
+        return b"%b%b%b\r\n" % (self._before, quoted, self._after)
 
     def redirected(self, message: bytes, status: int, location: str) -> HttpRequest | None:
         """Return the request to follow a redirect, or None if the response is not a redirect that can be followed.

@@ -83,7 +83,9 @@ class _ServerConnection:
 
     def is_usable(self) -> bool:
         """True if the connection was not idle for too long, and the server has neither closed it nor sent anything."""
-        return monotonic() - self.idle_since_s < IDLE_LIMIT_S and not self._arrived.poll(0)
+        if monotonic() - self.idle_since_s >= IDLE_LIMIT_S:
+            return False
+        return not self._arrived.poll(0)
 
     def close(self) -> None:
         with suppress(OSError):

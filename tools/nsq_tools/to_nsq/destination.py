@@ -225,5 +225,7 @@ class PublishTarget:
             is_due = self.is_waited_for or self._due_batches or self._splits
             if is_due and monotonic() - self._progress_s > self.retry_timeout_s:
                 period = format_duration(round(self.retry_timeout_s * SECOND_NS))
-                due = f", with {self._due_messages:,} messages due" if self._due_messages else ""
+                due = ""
+                if self._due_messages:
+                    due = f", with {self._due_messages:,} messages due"
                 self._give_up(f"{self.address} has taken nothing for {period}{due}")

@@ -132,10 +132,15 @@ class InputPublisher:
     @property
     def input_bytes(self) -> int:
         """The size of all files; 0 if one of them is a pipe, which has none."""
-        sizes = [
-            os.stat(sys.stdin.fileno() if name == STANDARD_INPUT else name).st_size for name in self._files
-        ]
-        return sum(sizes) if all(sizes) else 0
+        sizes = []
+        for name in self._files:
+            file: str | int = name
+            if name == STANDARD_INPUT:
+                file = sys.stdin.fileno()
+            sizes.append(os.stat(file).st_size)
+        if all(sizes):
+            return sum(sizes)
+        return 0
 
     def publish_all(self) -> None:
         """Publish until the end of all files, or until a signal. Raises ToolError if an nsqd is given up."""

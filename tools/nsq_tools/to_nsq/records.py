@@ -81,7 +81,9 @@ class RecordReader:
         self._keep(chunk[: begin - 1])
         first = self._take_first()
         end = chunk.rfind(self._delimiter)
-        records = chunk[begin:end].split(self._delimiter) if end >= begin else []
+        records = []
+        if end >= begin:
+            records = chunk[begin:end].split(self._delimiter)
         self._keep(chunk[end + 1 :])
         return self._batch([first, *records])
 
@@ -94,7 +96,10 @@ class RecordReader:
         if not self.unended_bytes:
             return RecordBatch((), ())
         last = self._take_first()
-        return self._batch([last.removesuffix(b"\n") if self._delimiter != b"\n" else last])
+        record = last
+        if self._delimiter != b"\n":
+            record = last.removesuffix(b"\n")
+        return self._batch([record])
 
     def _keep(self, piece: bytes) -> None:
         self.unended_bytes += len(piece)

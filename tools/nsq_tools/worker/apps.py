@@ -54,11 +54,9 @@ def load_app(path: str) -> App:
 
 def _is_about(error: AttributeError, name: str) -> bool:
     """True if the module was imported, and has no such name."""
-    return (
-        error.name in name.split(".")
-        and error.__traceback__ is not None
-        and error.__traceback__.tb_next is None
-    )
+    if error.name not in name.split("."):
+        return False
+    return error.__traceback__ is not None and error.__traceback__.tb_next is None
 
 
 def _not_imported(path: str, error: BaseException) -> ToolError:

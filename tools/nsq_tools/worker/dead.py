@@ -260,5 +260,8 @@ def _show(letter: Letter) -> None:
         print(f"{name}: {text}", file=sys.stderr)
     sys.stderr.flush()
     sys.stdout.flush()
-    body = for_terminal(letter.body) if is_terminal(sys.stdout) else letter.body
+    if is_terminal(sys.stdout):
+        body = for_terminal(letter.body)
+    else:
+        body = letter.body
     sys.stdout.buffer.write(body + b"\n")

@@ -53,7 +53,9 @@ class Letter(NamedTuple):
     def to_publish(self) -> bytes:
         """The message as it was before it died: without the headers of dead letters."""
         headers = {name: text for name, text in self.headers.items() if name not in OWN_HEADERS}
-        return wrap(self.body, headers) if headers else self.body
+        if headers:
+            return wrap(self.body, headers)
+        return self.body
 
     def line(self) -> str:
         """Return the columns of `dead list`."""

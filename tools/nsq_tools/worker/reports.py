@@ -79,10 +79,9 @@ class Report(NamedTuple):
         """Raises ValueError."""
         try:
             handlers, stopped, failure, hung, refused = json.loads(line)
-            counts = {
-                name: HandlerCounts._make([*values[:-1], tuple(values[-1])])
-                for name, values in handlers.items()
-            }
+            counts = {}
+            for name, values in handlers.items():
+                counts[name] = HandlerCounts._make([*values[:-1], tuple(values[-1])])
         except (TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{line[:100]!r} is not the report of a child") from error
         return cls(counts, tuple(stopped), failure, tuple(hung), tuple(refused))
@@ -93,7 +92,10 @@ def add_counts(all_counts: Iterable[Counts]) -> Counts:
     sums: dict[str, HandlerCounts] = {}
     for counts in all_counts:
         for name, more in counts.items():
-            sums[name] = sums[name].plus(more) if name in sums else more
+            if name in sums:
+                sums[name] = sums[name].plus(more)
+            else:
+                sums[name] = more
     return sums
 
 

@@ -93,12 +93,16 @@ class Supervisor:
                 self._end_late(now_s)
                 self._reap(now_s)
         self._show_board()
-        return FAILED if self._failure or self._is_cut else DONE
+        if self._failure or self._is_cut:
+            return FAILED
+        return DONE
 
     # ---- a turn
 
     def _is_over(self) -> bool:
-        return self._is_stopping and not any(slot.child for slot in self._slots)
+        if not self._is_stopping:
+            return False
+        return not any(slot.child for slot in self._slots)
 
     def _next_s(self) -> float:
         """Return when something is due."""

@@ -53,7 +53,8 @@ class LineBlock(NamedTuple):
     @classmethod
     def of(cls, offset: int, data: bytes, size_bytes: int) -> LineBlock:
         """Return the lines in the first `size_bytes` of `data`, which end with a newline."""
-        ends = np.flatnonzero(np.frombuffer(data, np.uint8, size_bytes) == _NEWLINE[0])
+        octets = np.frombuffer(data, np.uint8, size_bytes)
+        ends = np.flatnonzero(octets == _NEWLINE[0])
         starts = np.append(0, ends[:-1] + 1)
         has_text = ends > starts
         return cls(offset, data, starts[has_text], ends[has_text])
@@ -73,7 +74,10 @@ class LineReader:
         self._split = split
         self._damage = damage
         self._is_plain = split.compression is Compression.NONE
-        self._end = min(split.end, file.size_bytes) if self._is_plain else sys.maxsize
+        if self._is_plain:
+            self._end = min(split.end, file.size_bytes)
+        else:
+            self._end = sys.maxsize
         # Reading begins a byte earlier: if that is a newline, a line begins at `split.start`.
         self._offset = max(0, split.start - 1)
         self._is_amid_line = split.start > 0
@@ -133,8 +137,13 @@ class LineReader:
         """Return where the last line of the split ends in the data; -1 if no line ends in it."""
         # The line that holds it is the last one that begins in the split.
         last_byte = self._end - 1 - self._offset
-        found = data.find(_NEWLINE, max(0, last_byte)) if len(data) > last_byte else -1
-        return found if found >= 0 else data.rfind(_NEWLINE)
+        if len(data) > last_byte:
+            found = data.find(_NEWLINE, max(0, last_byte))
+        else:
+            found = -1
+        if found >= 0:
+            return found
+        return data.rfind(_NEWLINE)
 
     def _dropped_rest(self) -> Span:
         """Pass over the beginning of a line, and return its bounds."""
@@ -150,8 +159,10 @@ def read(file: File, split: Split, requested: Requested, damage: Damage) -> Chun
     if not requested.has_topic(split.topic):
         return
     for block in LineReader(file, split, damage).blocks():
-        payload = Payload(pa.py_buffer(block.data), block.starts, block.ends - block.starts)
-        yield Chunk(split.topic, None, split.path, positions_of(block.starts + block.offset), payload)
+        sizes = block.ends - block.starts
+        payload = Payload(pa.py_buffer(block.data), block.starts, sizes)
+        positions = positions_of(block.starts + block.offset)
+        yield Chunk(split.topic, None, split.path, positions, payload)
 
 
 def read_jsonl(file: File, split: Split, requested: Requested, damage: Damage) -> Chunks:
@@ -184,7 +195,8 @@ def _chunks(
     first = int(block.starts[0])
     end = int(block.ends[-1]) + 1  # behind the newline
     try:
-        columns = _parsed(pa.py_buffer(block.data).slice(first, end - first), count, schema)
+        lines = pa.py_buffer(block.data).slice(first, end - first)
+        columns = _parsed(lines, count, schema)
     except (ValueError, pa.ArrowException) as error:
         if count > 1:
             for part in (slice(count // 2), slice(count // 2, None)):
@@ -194,7 +206,8 @@ def _chunks(
             what = f"a line is no message: {first_line(error)}"
             damage.found(split.path, block.offset + first, block.offset + end, what)
         return
-    yield from chunks_of(columns, positions_of(block.starts + block.offset), split, requested)
+    positions = positions_of(block.starts + block.offset)
+    yield from chunks_of(columns, positions, split, requested)
 
 
 def _parsed(lines: pa.Buffer, count: int, schema: pa.Schema) -> dict[str, pa.Array]:
@@ -210,11 +223,17 @@ def _parsed(lines: pa.Buffer, count: int, schema: pa.Schema) -> dict[str, pa.Arr
     return columns
 
 
+def _decoded(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    return b64decode(text, validate=True)
+
+
 def _bodies(texts: pa.Array, encoded: pa.Array) -> pa.Array:
     """Raises ValueError."""
     bodies = texts.view(pa.binary())
     if encoded.null_count < len(encoded):
-        decoded = [None if text is None else b64decode(text, validate=True) for text in encoded.to_pylist()]
+        decoded = list(map(_decoded, encoded.to_pylist()))
         bodies = pc.coalesce(bodies, pa.array(decoded, pa.binary()))
     if bodies.null_count or texts.null_count + encoded.null_count != len(texts):
         raise ValueError("it has no body, or two")

@@ -66,7 +66,10 @@ def chunks_of(
     `columns` are of STORED_TYPES; `body` has no nulls; any may be missing. Rows without a topic have the split's. Raises
     ArchiveError if that has none, and topics are needed.
     """
-    payload = Payload.of_array(columns["body"]) if "body" in columns else Payload.unread(len(positions))
+    if "body" in columns:
+        payload = Payload.of_array(columns["body"])
+    else:
+        payload = Payload.unread(len(positions))
     known = {name: column for name, column in columns.items() if column.null_count < len(column)}
     for low, high in _runs(known, len(positions)):
         part = {name: column[low:high] for name, column in known.items()}
@@ -96,7 +99,9 @@ def _runs(known: Mapping[str, pa.Array], count: int) -> Ranges:
     """Return bounds of rows in which no name changes, and each column is known in all rows, or in none; but nsqds may vary."""
     changes = np.zeros(max(0, count - 1), dtype=bool)
     for name, column in known.items():
-        values = column.is_null() if column.null_count and name != "nsqd" else None
+        values = None
+        if column.null_count and name != "nsqd":
+            values = column.is_null()
         if name in _NAMES and not _is_constant(column):
             values = column.dictionary_encode("encode").indices
         if values is not None:
@@ -196,7 +201,8 @@ def _groups(metadata: Any, split: Split) -> Iterator[_Group]:
     for number, (group, size_bytes) in enumerate(zip(groups, sizes, strict=True)):
         begin = split.file_bytes * before_bytes // all_bytes
         if split.start <= begin < split.end:
-            yield _Group(number, row, group.num_rows, begin, split.file_bytes * size_bytes // all_bytes)
+            share = split.file_bytes * size_bytes // all_bytes
+            yield _Group(number, row, group.num_rows, begin, share)
         row += group.num_rows
         before_bytes += size_bytes
 
@@ -207,7 +213,8 @@ def _cast(name: str, column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if name == "timestamp" and pa.types.is_timestamp(column.type):
-        column = pc.cast(column, pa.timestamp("ns", tz=column.type.tz)).view(pa.int64())
+        in_ns = pa.timestamp("ns", tz=column.type.tz)
+        column = pc.cast(column, in_ns).view(pa.int64())
     if kind == pa.string():
         return _text(column)
     return pc.cast(column, kind)

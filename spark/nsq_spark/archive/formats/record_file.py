@@ -53,7 +53,8 @@ def read(file: File, split: Split, requested: Requested, damage: Damage) -> Chun
     for records in Walk(file, split, requested, damage).run():
         kinds = records.headers["kind"]
         flags = records.headers["flags"]
-        for first, end in equal_runs(np.diff(kinds) | np.diff(flags), len(kinds)):
+        changes = np.diff(kinds) | np.diff(flags)
+        for first, end in equal_runs(changes, len(kinds)):
             if kinds[first] == MESSAGES:
                 yield from stored.chunks(records, first, end)
             elif kinds[first] != PUBLISHED or flags[first] != 0:
@@ -169,7 +170,10 @@ class StoredRecords:
 
     def _report(self, records: Records, number: int, error: Exception) -> None:
         is_known = isinstance(error, Damaged)
-        what = str(error) if is_known else f"the columns of a record do not fit its header: {error}"
+        if is_known:
+            what = str(error)
+        else:
+            what = f"the columns of a record do not fit its header: {error}"
         _report(self._damage, self._path, records, number, number, what)
 
     def _stored(self, records: Records, number: int, buffer: Any) -> Stored | None:
@@ -204,10 +208,12 @@ class StoredRecords:
         attempts = _column(group, "<u2", sizes_at + 4)
         ids = _column(group, f"V{ID_BYTES}", sizes_at + 6).view(np.uint8).reshape(-1, ID_BYTES)
         counts = np.array([stored.header.count for stored in group])
-        begins = np.array([stored.columns_at for stored in group]) + (sizes_at + 6 + ID_BYTES) * counts
+        columns_at = np.array([stored.columns_at for stored in group])
+        begins = columns_at + (sizes_at + 6 + ID_BYTES) * counts
         ends = np.array([stored.end for stored in group])
         payload = Payload.of_ranges(group[0].buffer, begins, ends, counts, sizes)
-        positions = positions_in_records(np.array([stored.offset for stored in group]), counts)
+        offsets = np.array([stored.offset for stored in group])
+        positions = positions_in_records(offsets, counts)
         topic, channel, nsqd = _decoded_names(group[0].names)
         return Chunk(
             topic, channel or None, self._path, positions, payload, timestamps_ns, attempts, ids, nsqd or None

@@ -125,10 +125,14 @@ class Walk:
         is_known = (headers["version"] == VERSION) & (headers["count"] > 0)
         if not is_known.all():
             bad = int(is_known.argmin())
-            offsets, after, headers, is_good = offsets[:bad], offsets[bad], headers[:bad], False
+            after = offsets[bad]
+            offsets = offsets[:bad]
+            headers = headers[:bad]
+            is_good = False
         if not offsets:  # the file is shorter than its record
             return None, position + after, False
-        self._expected_seq = int(headers["first_seq"][-1]) + int(headers["count"][-1])
+        last = headers[-1]
+        self._expected_seq = int(last["first_seq"]) + int(last["count"])
         return Records(data, offsets, position, headers), position + after, is_good
 
     def _header_in(self, data: bytes, position: int) -> RecordHeader | None:
@@ -199,7 +203,10 @@ class Walk:
 
 def may_be_requested(header: RecordHeader, requested: Requested) -> bool:
     """True if the times of a record's messages may be requested. One of kind MESSAGES has the last time instead of an id."""
-    last_ns = max(header.timestamp_ns, header.base_id) if header.kind == MESSAGES else header.timestamp_ns
+    if header.kind == MESSAGES:
+        last_ns = max(header.timestamp_ns, header.base_id)
+    else:
+        last_ns = header.timestamp_ns
     return bool(requested.overlaps(header.timestamp_ns, last_ns))
 
 

@@ -162,7 +162,10 @@ def _opened(directory: Path, job: Job, files: Sequence[FileInfo], lock: FileIO) 
 
 def _stopped_run(directory: Path) -> int:
     """Return the number of the last run, or 0. Its driver has ended, and tasks that it has left behind are asked to."""
-    runs = [int(path.name.split("-")[1]) for path in (*_ledgers(directory), *directory.glob("stop-*"))]
+    runs = []
+    for path in (*_ledgers(directory), *directory.glob("stop-*")):
+        _, number = path.name.split("-")[:2]
+        runs.append(int(number))
     if runs:
         touch(stop_path(directory, max(runs)))
     return max(runs, default=0)
@@ -219,13 +222,19 @@ def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
 def _check_job(directory: Path, theirs: Document, job: Job) -> None:
     for name, value in orjson.loads(orjson.dumps(job.identity())).items():
         if theirs.get(name) != value:
-            was, is_now = (
-                "not given" if one in (None, "", []) else str(one) for one in (theirs.get(name), value)
-            )
+            was = _shown(theirs.get(name))
+            is_now = _shown(value)
             raise CheckpointError(
                 f"the checkpoint {directory} is of another job: its {name} is {was}, not {is_now}; use another directory, "
                 "or delete this one"
             )
+
+
+def _shown(value: object) -> str:
+    """Return a value of a job's identity as the error says it."""
+    if value in (None, "", []):
+        return "not given"
+    return str(value)
 
 
 def _check_files(files: Iterable[Document], storage: Storage) -> None:

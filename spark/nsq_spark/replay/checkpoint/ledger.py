@@ -283,7 +283,8 @@ class Ledgers:
             with suppress(OSError), path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
                 rows += _COUNTS.findall(file.read())[-1:]
-        return Totals(*(sum(map(int, column)) for column in zip(*rows, strict=True)))
+        columns = zip(*rows, strict=True)
+        return Totals(*(sum(map(int, column)) for column in columns))
 
     def stop(self) -> None:
         """Ask all tasks to end."""

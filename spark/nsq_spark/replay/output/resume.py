@@ -31,7 +31,10 @@ def words_to_repeat(options: ReplayOptions, words: Sequence[str]) -> list[str]:
     for name, setting in _sending_settings().items():
         value = setting.kind.shown(getattr(options, setting.attribute))
         if name not in named and value != setting.default:
-            texts = value if isinstance(value, tuple) else (setting.kind.show(value),)
+            if isinstance(value, tuple):
+                texts = value
+            else:
+                texts = (setting.kind.show(value),)
             repeated += [f"--{name}={text}" for text in texts]
     return repeated
 
@@ -56,7 +59,9 @@ def _words_of_sending(words: Iterable[str]) -> Iterator[str]:
     is_value = False
     for word in words:
         name, equals, _ = word.lstrip("-").partition("=")
-        setting = settings.get(name) if word.startswith("-") else None
+        setting = None
+        if word.startswith("-"):
+            setting = settings.get(name)
         if is_value or setting:
             yield word
         is_value = not is_value and setting is not None and not equals and not setting.kind.bare_value

@@ -50,7 +50,10 @@ def time_text(time_ns: int | None) -> str:
 
 def shown(text: str | bytes) -> str:
     """Return a text on one line, with no bytes that control the terminal."""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    if isinstance(text, bytes):
+        data = text
+    else:
+        data = text.encode("utf-8", "surrogateescape")
     return one_line(data.decode("utf-8", "backslashreplace"))
 
 
@@ -63,8 +66,11 @@ def some_text(names: Sequence[str], most: int) -> str:
 def rows_text(rows: Iterable[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
     """Return lines with aligned columns; those with the numbers in `right` are aligned to the right."""
     cells = list(rows)
-    widths = (max(map(len, column)) for column in zip(*cells, strict=True))
-    columns = (f"{{:{'>' if number in right else '<'}{width}}}" for number, width in enumerate(widths))
+    columns = []
+    for number, column in enumerate(zip(*cells, strict=True)):
+        side = ">" if number in right else "<"
+        width = max(map(len, column))
+        columns.append(f"{{:{side}{width}}}")
     line = indent + "  ".join(columns)
     return "\n".join(line.format(*row).rstrip() for row in cells)
 
@@ -151,11 +157,9 @@ def summary(outcome: Outcome) -> str:
         size_text(counts.size_bytes),
         f"{outcome.seconds:.2f} s",
     ]
-    rate = (
-        f" ({counts.messages / outcome.seconds:,.0f}/s)"
-        if counts.messages > 1 and outcome.seconds > 0
-        else ""
-    )
+    rate = ""
+    if counts.messages > 1 and outcome.seconds > 0:
+        rate = f" ({counts.messages / outcome.seconds:,.0f}/s)"
     return "\n".join([f"{WORDS[outcome.exit_code]}: {', '.join(words)}{rate}", *_notes(outcome)])
 
 
@@ -209,8 +213,12 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
     """Return the report; its keys are the words of the summary."""
     requested = job.selection.requested
     dry_run = outcome.dry_run
+    if dry_run is not None and outcome.is_complete:
+        status = "dry run"
+    else:
+        status = WORDS[outcome.exit_code]
     report: dict[str, Any] = {
-        "status": "dry run" if dry_run is not None and outcome.is_complete else WORDS[outcome.exit_code],
+        "status": status,
         "exit_status": outcome.exit_code,
         "began": time_text(began_ns),
         "seconds": round(outcome.seconds, 3),

@@ -59,7 +59,9 @@ class Cursor(Scroll):
     @property
     def key(self) -> Hashable | None:
         """The key of the selected line; None if there are no lines."""
-        return self._keys[self.index] if self._keys else None
+        if self._keys:
+            return self._keys[self.index]
+        return None
 
     def show(self, keys: Sequence[Hashable], page: int) -> None:
         """Note the lines that there are now, and how many of them are visible."""

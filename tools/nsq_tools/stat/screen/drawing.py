@@ -168,7 +168,9 @@ def _scrolled(lines: Lines, scroll: Scroll, most_lines: int) -> Lines:
 
 def _page(count: int, most_lines: int) -> int:
     """Return how many of `count` lines are visible: one less than there is room for if some do not fit."""
-    return count if count <= most_lines else max(most_lines - 1, 0)
+    if count <= most_lines:
+        return count
+    return max(most_lines - 1, 0)
 
 
 def _page_of(cursor: Cursor, keys: Sequence[Hashable], most_lines: int) -> range:

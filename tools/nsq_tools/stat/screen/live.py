@@ -108,16 +108,17 @@ class LiveTable:
             topic = self._topic
             self._opened.clear()
             if topic is not None:
-                nodes = {
-                    self._addresses.get(node.address, node.address): node.address
-                    for node, _ in self._cluster.parts_of(topic)
-                    if not node.failure
-                }
+                nodes = {}
+                for node, _ in self._cluster.parts_of(topic):
+                    if not node.failure:
+                        address = self._addresses.get(node.address, node.address)
+                        nodes[address] = node.address
                 clients = ask_for_clients(self._upstream, topic, nodes)
                 if topic == self._topic:
                     self._clients = clients
                     self._changed.set()
-            self._opened.wait(None if self._topic is None else self._interval_s)
+            timeout_s = None if self._topic is None else self._interval_s
+            self._opened.wait(timeout_s)
 
     @property
     def _topic(self) -> str | None:

@@ -58,7 +58,9 @@ class Navigation:
     @property
     def view(self) -> Scroll:
         """The uppermost view."""
-        return self._above[-1] if self._above else self.table
+        if self._above:
+            return self._above[-1]
+        return self.table
 
     def press(self, key: str) -> None:
         if self.is_typing:

@@ -161,21 +161,22 @@ def _channel_lines(facts: TopicFacts, width: int) -> Lines:
 
 
 def _node_lines(nodes: Sequence[NodePart], width: int) -> Lines:
-    rows = [
-        (
-            node.address,
-            short_number(node.depth),
-            "-" if node.messages_per_s is None else short_rate(max(node.messages_per_s, 0)),
-            "-" if node.log_bytes is None else short_bytes(node.log_bytes),
-            short_number(node.clients),
-            f"failed: {node.failure}" if node.failure else "",
-        )
-        for node in nodes
-    ]
+    rows = [_node_row(node) for node in nodes]
     lines = _aligned(("nsqd", "depth", "in/s", "disk", "conn", ""), rows, width, left=(0, 5))
     for line, node in zip(lines[1:], nodes, strict=True):
         line.style = ALARMING if node.failure else ""
     return lines
+
+
+def _node_row(node: NodePart) -> tuple[str, ...]:
+    rate = "-"
+    if node.messages_per_s is not None:
+        rate = short_rate(max(node.messages_per_s, 0))
+    log_size = "-"
+    if node.log_bytes is not None:
+        log_size = short_bytes(node.log_bytes)
+    failure = f"failed: {node.failure}" if node.failure else ""
+    return (node.address, short_number(node.depth), rate, log_size, short_number(node.clients), failure)
 
 
 def _client_lines(clients: Clients | None, now_s: float, width: int) -> Lines:
@@ -200,21 +201,28 @@ def _client_lines(clients: Clients | None, now_s: float, width: int) -> Lines:
         lines.append(quiet("no client"))
     if clients.total > len(rows):
         lines.append(quiet(f"… {clients.total - len(rows):,} more clients"))
-    lines += [
-        Text(f"failed: nsqd {one_line(node)} did not say its clients", style=ALARMING)
-        for node in clients.failed
-    ]
+    for node in clients.failed:
+        lines.append(Text(f"failed: nsqd {one_line(node)} did not say its clients", style=ALARMING))
     return lines
 
 
 def _client_row(client: Client, now_s: float) -> tuple[str, ...]:
-    consumer = (client.ready, client.in_flight, client.finished, client.requeued)
+    consumed = [""] * 4
+    published = ""
+    if client.channel:
+        counts = (client.ready, client.in_flight, client.finished, client.requeued)
+        consumed = [short_number(count) for count in counts]
+    else:
+        published = short_number(client.published)
+    since = "-"
+    if client.connected_s:
+        since = short_span(max(now_s - client.connected_s, 0))
     return (
         client.name,
         client.channel or "(publishes)",
-        *(short_number(number) if client.channel else "" for number in consumer),
-        "" if client.channel else short_number(client.published),
-        short_span(max(now_s - client.connected_s, 0)) if client.connected_s else "-",
+        *consumed,
+        published,
+        since,
         client.node,
         client.address,
         client.program,
