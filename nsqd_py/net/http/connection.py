@@ -485,10 +485,7 @@ class HttpConnection(Stream, Generic[App]):
         elif not self._since_s:
             self._since_s = now_s
         else:
-            if self._phase == _AT_START:
-                limit_s = limits.idle_s
-            else:
-                limit_s = limits.head_s
+            limit_s = limits.idle_s if self._phase == _AT_START else limits.head_s
             waited_s = now_s - self._since_s
             if self._phase >= _IN_BODY:
                 waited_s -= self._body_bytes / MIN_BODY_BYTES_PER_S

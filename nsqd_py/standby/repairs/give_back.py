@@ -130,9 +130,7 @@ def needed_files(
         assert parsed is not None
         first_seq = parsed[1]
         index = bisect_right(first_seqs, first_seq)
-        limit = _END_OF_NUMBERS
-        if index < len(first_seqs):
-            limit = first_seqs[index]
+        limit = first_seqs[index] if index < len(first_seqs) else _END_OF_NUMBERS
         goes_on = is_end_open and limit == _END_OF_NUMBERS
         own = mine.get(file.name)
         if own is None:
