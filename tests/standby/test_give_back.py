@@ -407,6 +407,21 @@ def test_a_standby_that_was_promoted_gives_nothing_back(pair):
     assert sorted(consume_all(both.standby, "t", "c")) == EVERYTHING
 
 
+def test_the_good_files_of_an_earlier_epoch_stay(pair, start):
+    """A bit flips in the promoted one. The old primary still has that file, and gives it back as its standby."""
+    both = pair("--accept-standbys", "--scrub-rate=50MB", "--retention-bytes=10MB")
+    both.primary.kill()
+    promote(both.standby)
+    both.standby.stop()
+    flipped(0, 64 + 200)(both.standby)
+    both.standby.start()
+    before = log_files(both.primary)[0].stat()
+    old = start("a", *FLAGS, f"--standby-of={both.standby.tcp_address}")
+    wait_until_it_follows(old)
+    assert sorted(consume_all(both.standby, "t", "c")) == EVERYTHING
+    assert log_files(old)[0].stat().st_ino == before.st_ino
+
+
 @pytest.mark.parametrize("flags", [(), ("--accept-standbys",)], ids=["no group", "away"])
 def test_a_start_goes_on_without_an_answer(start, flags):
     """A standby of an earlier version refuses to be asked, as an nsqd that is in no group does."""
