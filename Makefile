@@ -13,6 +13,7 @@
 # make store-losses   machines and disks of nsqds with a store destroyed under load, with faults of the store; STORE_ARGS="--kills 20"
 # make store-outage   a store that is away for an hour under load, and a full disk in it (root); OUTAGE_ARGS="--minutes 5"
 # make flips   bits that flip in stores, data paths and standbys, with what was found, repaired or lost; FLIPS_ARGS="--flips 100"
+# make moves   nsqds that get other addresses at each start, one of them damaged; MOVES_ARGS="--rounds 20 --setting lease"
 # make screenshots takes the pictures of nsqadmin's page in docs/images again
 # make terminal-picture   runs the commands of docs/images/terminal.svg and draws it again (needs the default ports)
 # make docs    the site of docs/, in site/VERSION; the versions that are in site/ are a menu on each page
@@ -35,11 +36,12 @@ CELERY_ARGS ?=
 WORKER_ARGS ?=
 STORE_ARGS ?=
 FLIPS_ARGS ?=
+MOVES_ARGS ?=
 
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-slow torture fuzz soak stress failovers celery-kills worker-kills store-losses store-outage flips check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
+.PHONY: run test test-compiled test-slow torture fuzz soak stress failovers celery-kills worker-kills store-losses store-outage flips moves check rules types compiled screenshots terminal-picture bench bench-compare docs dist packages browser
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -102,6 +104,9 @@ store-outage: $(INSTALLED_DEV)
 
 flips: $(INSTALLED_DEV)
 	@$(BIN)/python -m tests.torture.flips $(FLIPS_ARGS)
+
+moves: $(INSTALLED_DEV)
+	@$(BIN)/python -m tests.torture.moves $(MOVES_ARGS)
 
 check: $(INSTALLED_DEV)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rules types

@@ -21,7 +21,7 @@ from nsqd_py.broker.services import Topic
 from nsqd_py.broker.state_files import CLOCK_FILE, METADATA_FILE
 from nsqd_py.diskqueue.checking import damage_in
 from nsqd_py.diskqueue.files.log_file import LogFile, log_file_name
-from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE
+from nsqd_py.diskqueue.journals.epochs import EPOCHS_FILE, common_end
 from nsqd_py.diskqueue.journals.journal import DELETED, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.feed.lag import Amount, Lag
@@ -312,10 +312,14 @@ class Feed:
         """Return the files of a topic that the reader has, and how many bytes of each."""
         log = topic.log
         offered = self._offered.get(topic.name)
-        if log is None or offered is None or offered.epochs[-1:] != log.epochs[-1:]:
+        if log is None or offered is None:
             return {}
+        # Each epoch begins in a new file, so the files of an earlier one that both have are the same: good bytes stay there.
+        shared_end = common_end(offered.epochs, log.epochs)
         found = {}
         for file in list(log.files):
+            if shared_end is not None and file.end_seq > shared_end:
+                break
             slices.sleep_if_due()
             mine = offered.files.get(file.name)
             if mine is None or mine.salt != file.salt or not 0 < mine.end_offset <= file.end_offset:

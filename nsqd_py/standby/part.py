@@ -160,7 +160,13 @@ class StandbyPart(Part):
         """Get from the standbys what is missing here. Raises OSError and StartsOver."""
         asked = self._asked
         is_end_open = self._broker.losses.has_open_ends or asked.is_due
-        give_back = GiveBack(self._broker, self._directory, self.host.on_progress, is_end_open=is_end_open)
+        give_back = GiveBack(
+            self._broker,
+            self._directory,
+            self.host.on_progress,
+            is_end_open=is_end_open,
+            begins_epoch=self._election is not None,
+        )
         is_due = asked.is_due or (give_back.is_due() and not asked.before)
         asked.is_due = False
         asked.before = True

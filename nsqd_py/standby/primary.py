@@ -171,7 +171,8 @@ class Standbys(Replication):
             )
             return
         self._memory.note(addresses)
-        offered = {(addresses[0], file) for file in lost_files(self._broker, offer)}
+        lost = lost_files(self._broker, offer, begins_epoch=self.election is not None)
+        offered = {(addresses[0], file) for file in lost}
         if offered and self._may_load_again(offered):
             self._log.warning(
                 "STANDBY(%s): has messages that are missing here; nsqd is loaded again to get them back",

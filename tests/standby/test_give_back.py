@@ -31,11 +31,14 @@ from tests.support.standby_processes import (
     NOWHERE,
     consume_all,
     figures_of,
+    is_primary,
+    is_standby,
     lease_holders,
     promote,
     wait_for_a_primary,
     wait_until_it_follows,
     wait_until_it_has_all,
+    wait_until_it_serves,
 )
 from tests.support.sweeps import sampled
 
@@ -125,6 +128,11 @@ def cut(place: int, size: int = 3_000) -> Harm:
 
 def flipped(place: int, offset: int) -> Harm:
     return lambda nsqd: flip(log_files(nsqd)[place], offset)
+
+
+def after_power_cut(nsqd: NsqdProcess) -> None:
+    cut(-1)(nsqd)
+    (nsqd.data_path / CLOCK_FILE).unlink()  # of another boot
 
 
 HARMS = {
@@ -231,8 +239,7 @@ def test_after_a_power_cut_no_publish_takes_the_numbers_of_what_a_standby_has(pa
     both = pair("--standby-acks=1")
     both.standby.stop()
     both.primary.kill()
-    cut(-1)(both.primary)
-    (both.primary.data_path / CLOCK_FILE).unlink()  # of another boot
+    after_power_cut(both.primary)
     for _ in range(2):
         both.primary.start()
         refused = both.primary.http("POST", "/pub?topic=t", b"x")
@@ -400,6 +407,21 @@ def test_a_standby_that_was_promoted_gives_nothing_back(pair):
     assert sorted(consume_all(both.standby, "t", "c")) == EVERYTHING
 
 
+def test_the_good_files_of_an_earlier_epoch_stay(pair, start):
+    """A bit flips in the promoted one. The old primary still has that file, and gives it back as its standby."""
+    both = pair("--accept-standbys", "--scrub-rate=50MB", "--retention-bytes=10MB")
+    both.primary.kill()
+    promote(both.standby)
+    both.standby.stop()
+    flipped(0, 64 + 200)(both.standby)
+    both.standby.start()
+    before = log_files(both.primary)[0].stat()
+    old = start("a", *FLAGS, f"--standby-of={both.standby.tcp_address}")
+    wait_until_it_follows(old)
+    assert sorted(consume_all(both.standby, "t", "c")) == EVERYTHING
+    assert log_files(old)[0].stat().st_ino == before.st_ino
+
+
 @pytest.mark.parametrize("flags", [(), ("--accept-standbys",)], ids=["no group", "away"])
 def test_a_start_goes_on_without_an_answer(start, flags):
     """A standby of an earlier version refuses to be asked, as an nsqd that is in no group does."""
@@ -506,10 +528,13 @@ def test_the_holder_of_a_lease_gets_it_back(tmp_path, processes):
         assert sorted(consume_all(wait_for_a_primary(processes), "t", "c")) == EVERYTHING
 
 
-def test_the_member_without_a_power_cut_takes_the_lease(tmp_path, processes):
-    """Both are in the in-sync set, and neither can ask the other one, whose address is new."""
+@pytest.mark.parametrize(
+    ("harm", "ttl_s"), [(after_power_cut, 4), (remove(-1), 2)], ids=["power cut", "removed"]
+)
+def test_members_of_a_group_that_has_moved(tmp_path, processes, harm, ttl_s):
+    """Neither can ask the other one before it begins an epoch. After a power cut, the one that has everything is first."""
     with FakeEtcd() as etcd:
-        flags = (*FLAGS, f"--lease=etcd://{etcd.address}/orders", "--lease-ttl=4s", "--standby-acks=1")
+        flags = (*FLAGS, f"--lease=etcd://{etcd.address}/orders", f"--lease-ttl={ttl_s}s", "--standby-acks=1")
         processes += lease_holders(tmp_path, "ab", *flags)
         first, second = processes
         NsqdProcess(first.data_path).start().stop()
@@ -522,15 +547,21 @@ def test_the_member_without_a_power_cut_takes_the_lease(tmp_path, processes):
         wait_until(lambda: len(etcd.note("orders")["members"]) == 2, DEADLINE_S, "the standby to be in sync")
         for nsqd in (second, first):
             nsqd.kill()
-        cut(-1)(first)
-        (first.data_path / CLOCK_FILE).unlink()  # of another boot
+        harm(first)
         moved = lease_holders(tmp_path, "ab", *flags)
         processes += moved
         etcd.end_lease()
         moved[0].launch()
         wait_until(lambda: "LEASE: waiting for" in moved[0].log_text(), DEADLINE_S, "it to compete")
+        if harm is not after_power_cut:
+            wait_until_it_serves(moved[0])
         moved[1].launch()
-        assert sorted(consume_all(wait_for_a_primary(moved), "t", "c")) == EVERYTHING
+        wait_until(
+            lambda: sum(map(is_standby, moved)) == 1 == sum(map(is_primary, moved)), DEADLINE_S, "both roles"
+        )
+        primary, standby = sorted(moved, key=is_standby)
+        wait_until_it_follows(standby)
+        assert sorted(consume_all(primary, "t", "c")) == EVERYTHING
 
 
 def test_the_standbys_are_remembered(pair):

@@ -8,9 +8,12 @@ that it remembers in `nsqd.standbys`. It takes whole files, the damaged parts of
 its own, but only
 
 - from a standby that was not promoted since, and whose copy is complete,
-- of logs in the same epoch, and of the same version of a file, if the last bytes that both have are the same: two
-  histories are never merged,
+- of logs in the same epoch, or in an earlier one of this log, up to its end (`shared_end`), and of the same version of a file,
+  if the last bytes that both have are the same: two histories are never merged,
 - records with right checksums.
+
+With a lease, each load of a primary begins an epoch. One in which nothing was written yet ends when more of the epoch before
+comes back.
 
 The files are built under other names, checked and synced, and get their names when the broker has closed its logs; a
 start in the same process then reads them. What no standby has stays lost, and is counted.
@@ -32,6 +35,7 @@ from gevent.pool import Group
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.state_files import STANDBYS_FILE, read_checked, write_checked
 from nsqd_py.diskqueue.files.log_file import BACK_SUFFIX, LogFile, parse_log_file_name, topic_of_log
+from nsqd_py.diskqueue.journals.epochs import Epochs, common_end
 from nsqd_py.diskqueue.journals.ranges import Range, common, count_of, minus, ranges_of
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import Damaged
@@ -40,9 +44,16 @@ from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import GreenletLock, in_thread
 from nsqd_py.server.options import NsqdOptions
 from nsqd_py.standby.messages import Offer
-from nsqd_py.standby.repairs.fetch import FetchFailed, FetchLink, RemoteFile, RemoteLog, is_same_history
+from nsqd_py.standby.repairs.fetch import FetchFailed, FetchLink, RemoteFile, RemoteLog
 from nsqd_py.standby.repairs.fetch_server import MOST_BYTES
-from nsqd_py.standby.repairs.rebuilding import RebuiltFile, Returned, copy_file, numbers_in, write_new
+from nsqd_py.standby.repairs.rebuilding import (
+    RebuiltFile,
+    Returned,
+    ReturnedFile,
+    copy_file,
+    numbers_in,
+    write_new,
+)
 
 _MOST_REMEMBERED = 16
 # A standby that does not answer delays the start by no more than this, for each of its addresses; one to which there is no
@@ -115,13 +126,19 @@ def _decode_standbys(fields: dict[str, Any]) -> list[list[str]]:
 
 
 def needed_files(
-    log: TopicLog, missing: Sequence[Range], theirs: Iterable[RemoteFile], *, is_end_open: bool
+    log: TopicLog,
+    missing: Sequence[Range],
+    theirs: Iterable[RemoteFile],
+    *,
+    is_end_open: bool,
+    end: int = _END_OF_NUMBERS,
 ) -> Iterator[tuple[RemoteFile, LogFile | None, int]]:
     """Yield the files of another copy of a log that have what this one lacks.
 
     With each comes the file of the same name here, if there is one, and the number at which it must end, since the next
-    file begins. `is_end_open` is True if the other copy may go on where this one ends. Files that do not fit between
-    those that are here are left out: their messages may be in files of another shape.
+    file begins. `is_end_open` is True if the other copy may go on where this one ends, and from the number `end` on, it has
+    other messages. Files that do not fit between those that are here are left out: their messages may be in files of
+    another shape.
     """
     mine = {file.name: file for file in log.files}
     first_seqs = [file.first_seq for file in log.files]
@@ -130,8 +147,11 @@ def needed_files(
         assert parsed is not None
         first_seq = parsed[1]
         index = bisect_right(first_seqs, first_seq)
-        limit = first_seqs[index] if index < len(first_seqs) else _END_OF_NUMBERS
+        following = first_seqs[index] if index < len(first_seqs) else _END_OF_NUMBERS
+        limit = min(following, end)
         goes_on = is_end_open and limit == _END_OF_NUMBERS
+        if first_seq >= end:
+            continue
         own = mine.get(file.name)
         if own is None:
             is_free = not index or log.files[index - 1].end_seq <= first_seq
@@ -145,8 +165,20 @@ def needed_files(
                 yield file, own, limit
 
 
-def lost_files(broker: Broker, offer: Offer) -> set[RemoteFile]:
-    """Return the files of a standby that have what this nsqd lacks, by its offer.
+def shared_end(log: TopicLog, theirs: Epochs, *, begins_epoch: bool) -> int:
+    """Return the number up to which another copy has the messages of this log, as far as it has them; 0 for another log.
+
+    begins_epoch  the next load begins an epoch, so that one without messages may end
+    """
+    end = common_end(theirs, log.epochs)
+    if end is None:
+        return _END_OF_NUMBERS
+    is_unwritten = end >= log.next_seq > 0
+    return _END_OF_NUMBERS if is_unwritten and begins_epoch else end
+
+
+def lost_files(broker: Broker, offer: Offer, *, begins_epoch: bool) -> set[RemoteFile]:
+    """Return the files of a standby that have what this nsqd lacks, by its offer. `begins_epoch` is that of `shared_end`.
 
     Their size is 0 where it does not matter, since a file here is as long: then it is the same at each offer.
     """
@@ -154,8 +186,9 @@ def lost_files(broker: Broker, offer: Offer) -> set[RemoteFile]:
     for name, offered in offer.logs.items():
         topic = broker.topics.get(name)
         log = topic.log if topic is not None else None
-        if topic is None or log is None or not is_same_history(log.epochs, offered.epochs):
+        if topic is None or log is None:
             continue
+        end = shared_end(log, offered.epochs, begins_epoch=begins_epoch)
         missing = broker.losses.missing(name)
         if topic.channels:
             lost = [each for channel in topic.channels.values() for each in ranges_of(channel.position.lost)]
@@ -168,7 +201,7 @@ def lost_files(broker: Broker, offer: Offer) -> set[RemoteFile]:
             for file, each in offered.files.items()
             if topic_of_log(file) == name
         ]
-        for file, own, _ in needed_files(log, missing, sorted(files), is_end_open=is_end_open):
+        for file, own, _ in needed_files(log, missing, sorted(files), is_end_open=is_end_open, end=end):
             is_longer = own is None or file.size_bytes > own.end_offset
             found.add(file if is_longer else file._replace(size_bytes=0))
     return found
@@ -225,12 +258,14 @@ class GiveBack:
 
     _on_progress  called between two steps; what it raises ends the work
     is_end_open   True if the end of a log may be missing
+    begins_epoch  that of `shared_end`
     """
 
     _broker: Broker
     _directory: Path
     _on_progress: Callable[[], None]
     is_end_open: bool
+    begins_epoch: bool
     _sources: list[_Source] = field(default_factory=list)
     _failed: list[_Source] = field(default_factory=list)
 
@@ -315,10 +350,11 @@ class GiveBack:
             missing = self._broker.losses.missing(topic.name)
             for source in self._sources:
                 other = source.logs.get(topic.name)
-                if other is None or not is_same_history(topic.log.epochs, other.epochs):
+                if other is None:
                     continue
+                end = shared_end(topic.log, other.epochs, begins_epoch=self.begins_epoch)
                 for file, own, limit in needed_files(
-                    topic.log, missing, other.files, is_end_open=self.is_end_open
+                    topic.log, missing, other.files, is_end_open=self.is_end_open, end=end
                 ):
                     found.setdefault(file.name, _NeededFile(own, limit)).sources.append((source, file))
         return found
@@ -332,10 +368,10 @@ class GiveBack:
                 copy_file(needed.own.path, path)
                 with RebuiltFile(path) as building:
                     before = building.readable
-            for source, file in sorted(needed.sources, key=lambda one: one[1].size_bytes, reverse=True):
+            for source, remote in sorted(needed.sources, key=lambda one: one[1].size_bytes, reverse=True):
                 self._on_progress()
                 if source not in self._failed:
-                    self._add(path, source, file, needed.limit)
+                    self._add(path, source, remote, needed.limit)
             if path.exists():
                 with RebuiltFile(path) as building:
                     gained = count_of(building.readable) - count_of(before)
@@ -343,8 +379,10 @@ class GiveBack:
                         building.blank_damage()
                     building.finish()
                 if gained > 0:
-                    returned.files.append(building.as_returned(name))
+                    file = building.as_returned(name)
+                    returned.files.append(file)
                     returned.count += gained
+                    self._end_unwritten_epochs(file, needed)
                     return
         except (OSError, Damaged) as error:
             self._broker.log.error("STANDBY: cannot get %s back from a standby - %s", name, error)
@@ -386,6 +424,17 @@ class GiveBack:
             yield data
             low += len(data)
             self._on_progress()
+
+    def _end_unwritten_epochs(self, file: ReturnedFile, needed: _NeededFile) -> None:
+        """End the epochs after that of a file that goes on here: nothing was written in them.
+
+        The broker writes the epochs at its end.
+        """
+        log = self._broker.topics[file.topic].log
+        if not self.begins_epoch or log is None or file.end_seq <= log.next_seq:
+            return
+        last = min(source.logs[file.topic].epochs[-1].number for source, _ in needed.sources)
+        log.epochs = tuple(epoch for epoch in log.epochs if epoch.number <= last)
 
     def _accept_unsure(self, returned: Returned) -> None:
         """Count what no standby has as finished, after a power cut: positions may be older than the log."""
