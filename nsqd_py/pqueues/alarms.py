@@ -103,13 +103,20 @@ class Alarms:
 
     def ring_due(self, now_ns: int) -> None:
         """Ring every alarm that is due."""
+        while self.ring_next(now_ns):
+            pass
+
+    def ring_next(self, now_ns: int) -> bool:
+        """Ring the first alarm that is due. Return False if none is."""
         heap = self._heap
-        while heap and heap[0][0] <= now_ns:
-            queued_ns, _, alarm = heappop(heap)
-            if alarm.is_queued_at(queued_ns):
-                alarm.come_up(now_ns)
-            else:
-                self._outdated -= 1
+        if not heap or heap[0][0] > now_ns:
+            return False
+        queued_ns, _, alarm = heappop(heap)
+        if alarm.is_queued_at(queued_ns):
+            alarm.come_up(now_ns)
+        else:
+            self._outdated -= 1
+        return True
 
 
 def _ignore(_now_ns: int) -> None:

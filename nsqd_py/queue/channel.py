@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, common, count_of, runs_of
+from nsqd_py.diskqueue.journals.ranges import Range, SeqRanges, count_of, minus, runs_of
 from nsqd_py.pqueues.alarms import Alarms, Clock
 from nsqd_py.pqueues.deferred import Run, queued_after
 from nsqd_py.pqueues.in_flight import Delivery, Entry, InFlightTable, runs_of_entries
@@ -350,12 +350,13 @@ class Channel(JournaledPosition):
         self._begin_to_flow_if_idle()
         waits = self.position.lost_waits[:]
         found = self.position.forget_lost(ranges)
-        tried = SeqRanges()
+        found_again = SeqRanges(0, found)
+        tried: list[Range] = []
         for low, high, _, attempts in waits:
-            for run_low, run_high in common([(low, high)], found):
+            for run_low, run_high in found_again.parts(low, high):
                 self.position.requeue((run_low, run_high, attempts, None))
-                tried.add_missing(run_low, run_high)
-        for low, high in tried.gaps_in(found):
+                tried.append((run_low, run_high))
+        for low, high in minus(found, tried):
             self.position.requeue((low, high, 0, None))
         count = count_of(found)
         self.distributor.lost_count = max(0, self.distributor.lost_count - count)

@@ -13,6 +13,7 @@ from nsqd_py.queue.position import Position
 from nsqd_py.queue.storage import PositionJournal, SnapshotWrite
 
 _LARGE_SNAPSHOT = 3000  # runs and ranges; 1 us each
+_MANY_CHANGES = 3000  # ranges and runs; 0.8 us each
 
 
 @dataclass(slots=True)
@@ -70,15 +71,16 @@ class JournaledPosition:
         """Return what `save_changes` would write. The caller writes it, perhaps in a thread, and calls `end_save`."""
         put: Callable[[], None] = _nothing
         journal = self.journal
-        finished = self.position.finished
+        floor = self.position.finished.floor
+        new_finished = self._new_finished[:]
+        new_waiting = self._new_waiting[:]
         if journal is not None and self.wants_snapshot:
             waiting = self._all_waiting(count_in_flight=False)
-            put = partial(journal.snapshot, finished.floor, list(finished.islands()), waiting)
+            put = partial(journal.snapshot, floor, self.position.finished.islands(), waiting)
         elif journal is not None:
-            put = partial(journal.change, finished.floor, self._changed_ranges(), self._new_waiting[:])
-        unsaved = JournalChange(put, self._new_finished[:], self._new_waiting[:])
+            put = partial(_put_change, journal, floor, new_finished, new_waiting)
         self._clear()
-        return unsaved
+        return JournalChange(put, new_finished, new_waiting)
 
     def end_save(self, unsaved: JournalChange) -> None:
         """Complete the write. Raises OSError if it failed; then the next save writes the changes again."""
@@ -112,24 +114,17 @@ class JournaledPosition:
         # The journal does not say where in the queue messages are that were deferred. A rename instead of an append takes
         # ten times as long.
         elif self.is_dirty or self.position.requeued or any(self.tables):
-            journal.change(finished.floor, self._changed_ranges(), waiting)
+            journal.change(finished.floor, _merged(self._new_finished, finished.floor), waiting)
 
     def _clear(self) -> None:
         self._new_finished.clear()
         self._new_waiting.clear()
         self.is_dirty = False
 
-    def _changed_ranges(self) -> list[Range]:
-        """Return the newly finished ranges above the floor; adjacent ranges are merged."""
-        floor = self.position.finished.floor
-        merged: list[Range] = []
-        for low, high in sorted(self._new_finished):
-            if high <= floor:
-                continue
-            if merged and merged[-1][1] == low:
-                low = merged.pop()[0]
-            merged.append((low, high))
-        return merged
+    @property
+    def has_many_changes(self) -> bool:
+        """True if the next save takes so long that a thread must do it."""
+        return len(self._new_finished) + len(self._new_waiting) > _MANY_CHANGES
 
     @property
     def _wants_any_snapshot(self) -> bool:
@@ -196,3 +191,20 @@ def _waits(requeued: Iterable[Run], requeued_after: Iterable[int], deferred: Def
 
 def _nothing() -> None:
     pass
+
+
+def _put_change(journal: PositionJournal, floor: int, finished: list[Range], waiting: list[Wait]) -> None:
+    """Write these changes. May run in a thread, to which the lists are lent until `JournalChange.write` has returned."""
+    journal.change(floor, _merged(finished, floor), waiting)
+
+
+def _merged(finished: list[Range], floor: int) -> list[Range]:
+    """Return the ranges above the floor; adjacent ones are merged."""
+    merged: list[Range] = []
+    for low, high in sorted(finished):
+        if high <= floor:
+            continue
+        if merged and merged[-1][1] == low:
+            low = merged.pop()[0]
+        merged.append((low, high))
+    return merged

@@ -156,9 +156,9 @@ class Position:
         left = minus(ranges_of(self.lost), found)
         self.lost = SeqRanges(0, left)
         self.lost_waits = [
-            (gap_low, gap_high, due_ns, attempts)
+            (left_low, left_high, due_ns, attempts)
             for low, high, due_ns, attempts in self.lost_waits
-            for gap_low, gap_high in common([(low, high)], left)
+            for left_low, left_high in self.lost.parts(low, high)
         ]
         return found
 
@@ -319,8 +319,8 @@ class Position:
 
         Return how many these were. No other unfinished message is lost: deferred ones stay deferred, requeued ones and
         those of `in_flight`, which are from `seq` on, keep their attempts. `not_due` are other messages that were
-        published with a delay, as (low, high, due_ns). `holes` are ranges without messages. Lost messages stay lost, if
-        they are not before `skip_below`.
+        published with a delay, as (low, high, due_ns), each once. `holes` are ranges without messages. Lost messages
+        stay lost, if they are not before `skip_below`.
         """
         unsent = [run[:2] for run in self.requeued if not run[2]]
         end = min(skip_below, seq)
@@ -346,17 +346,21 @@ class Position:
         tried = [
             (max(low, seq), high, attempts, batch) for (low, high, attempts, batch), _ in before if attempts
         ]
-        for run in sorted([*tried, *in_flight], key=itemgetter(0)):
-            if run[1] > seq:
-                self.requeue(run, run[0])  # in the order of the log
-                settled.add_missing(run[0], run[1])
+        sent = [run for run in (*tried, *in_flight) if run[1] > seq]
+        for run in sorted(sent, key=itemgetter(0)):
+            self.requeue(run, run[0])  # in the order of the log
         for due_ns, run in deferred:
             self.defer(due_ns, run)
-            settled.add_missing(max(run[0], seq), run[1])
-        for low, high, due_ns in not_due:
-            for gap_low, gap_high in list(settled.gaps(max(low, seq), min(high, self.released))):
-                self.defer(due_ns, (gap_low, gap_high, 0, None))
-                settled.add(gap_low, gap_high)
+        kept = [*sent, *(run for _, run in deferred if run[1] > seq)]
+        settled.add_all_missing((max(run[0], seq), run[1]) for run in kept)
+        newly_deferred = [
+            (due_ns, gap)
+            for low, high, due_ns in not_due
+            for gap in settled.gaps(max(low, seq), min(high, self.released))
+        ]
+        for due_ns, (low, high) in newly_deferred:
+            self.defer(due_ns, (low, high, 0, None))
+            settled.add(low, high)
         for low, high in [(self.cursor, settled.floor), *settled.islands()]:
             self.skip(low, high)
         return count_of(skipped)
@@ -367,7 +371,8 @@ def _all_below_but(runs: Sequence[Range], seq: int, others: Iterable[Range]) -> 
     floor = runs[0][0] if runs else seq
     found = SeqRanges(floor)
     for (_, low), (high, _) in pairwise([*runs, (seq, seq)]):
-        found.add_missing(low, high)
+        if low < high:
+            found.add(low, high)
     for low, high in others:
         found.add(low, high)
     return found

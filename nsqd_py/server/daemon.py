@@ -37,6 +37,7 @@ from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime import process
 from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs.daemon_log import Log
+from nsqd_py.runtime.pacing import SLICE_S
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import DiskThreads, Job
 from nsqd_py.server.docking import Part, StartsOver
@@ -410,8 +411,11 @@ class Daemon:
 
     def _on_timer(self) -> None:
         self._alarms.on_earlier = None  # ringing sets alarms; the timer is set once below, for the earliest
+        now_ns = self.broker.clock()
+        end_s = time.monotonic() + SLICE_S
         try:
-            self._alarms.ring_due(self.broker.clock())
+            while self._alarms.ring_next(now_ns) and time.monotonic() < end_s:
+                pass  # those that are left ring in the next iteration of the loop
         finally:
             self._alarms.on_earlier = self._set_timer
             next_ns = self._alarms.next_due_ns

@@ -14,7 +14,7 @@ from typing import Any
 
 from nsqd_py.diskqueue.journals.ranges import Range
 from nsqd_py.errors import NsqdError
-from nsqd_py.objects.calls import Missing, Objects
+from nsqd_py.objects.calls import Missing, Objects, StoreRefused
 from nsqd_py.objects.opening import open_objects
 from nsqd_py.store.image import StoreImage, round_sizes
 from nsqd_py.store.layout import HEAD_NAME, BadObject, Head, StoredFile, missing_text, round_name
@@ -53,6 +53,11 @@ def check_file(objects: Objects, file: StoredFile) -> Iterator[str | None]:
         yield str(error)
     else:
         yield ""
+
+
+def unreadable_text(name: str, error: NsqdError) -> str:
+    """Return a sentence about an object that the store refuses to give."""
+    return f"{name} cannot be read: {str(error).removeprefix(f'{name}: ')}"
 
 
 # ---- a store, for --check-data
@@ -185,7 +190,10 @@ class _Check:
     def _check_file(self, file: StoredFile) -> None:
         self._report.files += 1
         self._report.size_bytes += file.size_bytes
-        damage = next(found for found in check_file(self._objects, file) if found is not None)
+        try:
+            damage = next(found for found in check_file(self._objects, file) if found is not None)
+        except StoreRefused as error:  # as an object in an archive class; the others are checked
+            damage = unreadable_text(file.name, error)
         if not damage:
             if self._is_mine:
                 self._report.ranges.setdefault(file.topic, []).append((file.first_seq, file.end_seq))

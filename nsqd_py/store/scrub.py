@@ -24,7 +24,7 @@ from nsqd_py.objects.calls import Exists, Missing, Objects, StoreError, StoreRef
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.threads import DiskThreads, in_thread
 from nsqd_py.settings.durations import HOUR_NS, SECOND_NS
-from nsqd_py.store.checking import check_file, round_damage
+from nsqd_py.store.checking import check_file, round_damage, unreadable_text
 from nsqd_py.store.layout import HEAD_NAME, StoredFile, aside_name, missing_text, round_name
 from nsqd_py.store.log_bytes import has_bytes_of
 from nsqd_py.store.ownership import Owner
@@ -250,7 +250,7 @@ class StoreScrub:
         """Have a base replace a round that cannot be read. Raises as `_is_unreadable` does."""
         name = round_name(number)
         if self._is_unreadable(name) and self._is_needed(number):
-            self._note(name, _unreadable_text(name, error), "a new base replaces it")
+            self._note(name, unreadable_text(name, error), "a new base replaces it")
             now_s = monotonic()
             if now_s >= self._next_base_s:
                 self._next_base_s = now_s + _BASE_PAUSE_S
@@ -260,7 +260,7 @@ class StoreScrub:
         """Repair a file that cannot be read, once. Raises as `_is_unreadable` does."""
         if not (self._is_unreadable(file.name) and self._stream.has_file(file)):
             return
-        damage = _unreadable_text(file.name, error)
+        damage = unreadable_text(file.name, error)
         if file.name in self._put_again:
             self._note(file.name, damage, "it was put again, and cannot be read either")
             return
@@ -314,7 +314,3 @@ class StoreScrub:
     def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Return what `work` returns in the thread of this scrub."""
         return in_thread(self._threads, work, *arguments)
-
-
-def _unreadable_text(name: str, error: NsqdError) -> str:
-    return f"{name} cannot be read: {str(error).removeprefix(f'{name}: ')}"

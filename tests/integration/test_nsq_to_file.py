@@ -507,7 +507,9 @@ def test_a_kill_leaves_nothing_behind(nsqd, archive, output, tmp_path):
     with archive(work, "--gzip") as tool:
         tool.wait_for_log("which an earlier run left behind: 2 messages")
         assert tool.stop() == 0
-    (path,) = message_files(output)
+    paths = message_files(output)
+    assert len(paths) == 1, [(path, bodies(path)) for path in paths]
+    (path,) = paths
     assert path.name.endswith(".jsonl")
     assert bodies(path) == [b"one", b"two"]
     assert manifest(output)[0]["repaired"] is True

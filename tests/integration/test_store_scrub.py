@@ -6,10 +6,13 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from nsq_apps.nsqd import main
+from nsqd_py.objects.calls import StoreRefused
+from nsqd_py.store import checking
 from nsqd_py.store.checking import check_store
 from nsqd_py.store.layout import HEAD_NAME, Head
 from tests.support.harm import flip
@@ -118,6 +121,27 @@ def test_a_file_of_an_earlier_epoch_is_put_again_under_the_own_one(nsqd, store):
     assert again.name.endswith("-2.log")
     running.kill()
     assert checked(store, running).startswith("0")
+
+
+def test_a_file_that_the_store_does_not_give_is_named_and_the_others_are_checked(nsqd, store, monkeypatch):
+    """As one in an archive class, or whose key is lost."""
+    nsqd().stop()
+    objects = checking.open_objects(f"file://{store}", "")
+    refused = str(files(store)[1].relative_to(store))
+    missing = str(files(store)[2].relative_to(store))
+    (store / missing).unlink()
+
+    class Refusing(Mock):
+        def get_range(self, name: str, start: int, end: int) -> bytes:
+            if name == refused:
+                raise StoreRefused(f"{name}: InvalidObjectState: archived")
+            return objects.get_range(name, start, end)
+
+    monkeypatch.setattr(checking, "open_objects", lambda *_: Refusing(wraps=objects))
+    report = check_store(f"file://{store}", "", store)
+    assert [each.name for each in report.damaged] == [refused, missing]
+    assert report.damaged[0].damage == f"{refused} cannot be read: InvalidObjectState: archived"
+    assert not report.problem
 
 
 def test_a_deleted_log_file_is_put_again(nsqd, store):

@@ -175,7 +175,7 @@ def test_what_becomes_much_is_taken_bit_by_bit(make_nsqd, certificates, contexts
     nsqd = make_nsqd(*certificates.nsqd_flags, "--mem-queue-size=5")
     before_bytes = resident_bytes(nsqd)
     with TransportClient(nsqd.tcp_port) as client:
-        client.upgrade(contexts[base], **{kind: True})
+        client.upgrade(contexts[base], heartbeat_interval=-1, **{kind: True})
         for _ in range(10):
             client.send(wire.pub("bomb", b"\0" * 1_000_000) * 20)
         for _ in range(200):

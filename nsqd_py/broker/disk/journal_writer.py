@@ -1,13 +1,14 @@
-"""Writing the positions of channels to their journals, twenty times a second.
+"""Writing the positions of channels to their journals, twenty times a second, in slices of 1 ms.
 
-A journal that has grown is replaced by a snapshot; a thread makes and writes a large one. While the disk is slow, a thread
-does all the writing. Code that touches a journal otherwise must first wait with `settle`.
+A journal that has grown is replaced by a snapshot; a thread makes and writes a large one, and what has many changes. While the
+disk is slow, a thread does all the writing. Code that touches a journal otherwise must first wait with `settle`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import gevent
@@ -15,6 +16,7 @@ import gevent
 from nsqd_py.broker.disk.slow_disk import disk_error, in_timed_thread
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.queue.channel import Channel
+from nsqd_py.runtime.pacing import SLICE_S
 from nsqd_py.runtime.threads import in_thread
 
 # docs/durability.md promises that a FIN is written within 0.1 s. Half of that is for a late event loop: on a loaded
@@ -67,30 +69,34 @@ class JournalWriter:
         if self._greenlet is not None or self._services.data_path.problem:
             self._alarm.set(now_ns + JOURNAL_DELAY_NS)
             return
-        noted, self._changed = self._changed, []
-        changed = []
+        changed, self._changed = self._changed, []
         # A snapshot takes several system calls, so a thread writes it.
         large = []
-        for topic, channel in noted:
-            if channel.is_closed:
-                continue
-            if channel.wants_snapshot:
-                large.append((topic, channel))
-            else:
-                changed.append((topic, channel))
         saved: list[SaveResult] = []
-        while changed and not self._disk_speed.is_slow:
+        end_s = monotonic() + SLICE_S
+        while changed and not self._disk_speed.is_slow and monotonic() < end_s:
             topic, channel = changed[-1]
-            self._disk_speed.timed(partial(self._save, saved, topic, channel, channel.save_changes))
+            if channel.wants_snapshot or channel.has_many_changes:
+                large.append((topic, channel))
+            elif not channel.is_closed:
+                self._disk_speed.timed(partial(self._save, saved, topic, channel, channel.save_changes))
             changed.pop()
         if saved:
             self._on_saved(saved)
             self._snapshot_large(saved)
-        if changed or large:
-            self._greenlet = gevent.spawn(self._write_in_thread, changed + large)
+        if self._disk_speed.is_slow:
+            large += changed
+        elif changed:
+            self._changed += changed  # behind those that failed, so that these are next
+            has_failed = any(error is not None for _, _, error in saved)
+            self._alarm.set(now_ns + JOURNAL_DELAY_NS if has_failed else now_ns)
+        if large:
+            self._greenlet = gevent.spawn(self._write_in_thread, large)
 
     def _write_in_thread(self, changed: list[_Owned]) -> None:
-        taken = [(topic, channel, channel.begin_save()) for topic, channel in changed]
+        taken = [
+            (topic, channel, channel.begin_save()) for topic, channel in changed if not channel.is_closed
+        ]
         try:
             writes = [unsaved.write for _, _, unsaved in taken]
             in_timed_thread(self._services.threadpool, self._disk_speed, *writes)

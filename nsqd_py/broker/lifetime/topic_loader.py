@@ -203,8 +203,7 @@ class TopicLoader:
         in_holes = needed_of(self._found.holes, saved.finished, topic.released)
         needed = union(in_holes)
         accepted = self._unsure(needed) if needed and not self._may_be_given_back else []
-        for low, high in accepted:
-            saved.finished.add_missing(low, high)
+        saved.finished.add_all_missing(accepted)
         if accepted:
             saved.forget_finished()
         lost = saved.finished.gaps_in(needed)

@@ -56,9 +56,13 @@ class SeqRanges:
         self._starts = None
 
     def add_missing(self, low: int, high: int) -> None:
-        """Add those of `low` to `high` that are not in the set."""
-        for gap_low, gap_high in list(self.gaps(low, high)):
-            self.add(gap_low, gap_high)
+        """Add those of `low` to `high` that are not in the set. Sorts the islands; for many ranges, use `add_all_missing`."""
+        self.add_all_missing([(low, high)])
+
+    def add_all_missing(self, ranges: Iterable[Range]) -> None:
+        """Add those numbers of the ranges that are not in the set."""
+        for low, high in self.gaps_in(union(ranges)):
+            self.add(low, high)
 
     def _sorted_starts(self) -> list[int]:
         if self._starts is None:

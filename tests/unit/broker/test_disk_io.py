@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
 from unittest.mock import Mock
 
 import gevent
 import pytest
 
-from nsqd_py.broker.disk.journal_writer import JournalWriter
+from nsqd_py.broker.disk import journal_writer
+from nsqd_py.broker.disk.journal_writer import JOURNAL_DELAY_NS, JournalWriter
 from nsqd_py.broker.disk.slow_disk import SlowReader, StillReading
 from nsqd_py.diskqueue.journals.journal import Journal
 from tests.support.broker_life import TOPIC, Life
@@ -27,9 +29,53 @@ from tests.unit.fakes import (
 from tests.unit.topic_bench import SlowBench
 
 
+def quiet_channel() -> Mock:
+    """It has some changes."""
+    return Mock(is_closed=False, wants_snapshot=False, wants_large_snapshot=False, has_many_changes=False)
+
+
+def test_many_journals_are_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 channels that changed stopped the event loop for 0.3 s. A journal that cannot be written keeps no other waiting."""
+    world = World()
+    moments_s = count(0.0, 0.0003)
+    monkeypatch.setattr(journal_writer, "monotonic", lambda: next(moments_s))
+    channels = [quiet_channel() for _ in range(20)]
+    channels[-1].save_changes.side_effect = OSError(28, "no space left on device")
+    saved = []
+    writer = JournalWriter(world, saved.extend)
+    for channel in channels:
+        writer.channel_changed(None, channel)
+    world.clock.now_ns += JOURNAL_DELAY_NS
+    most_at_once = 0
+    for _ in range(20):
+        before = len(saved)
+        while world.alarms.ring_next(world.clock()):
+            most_at_once = max(most_at_once, len(saved) - before)
+            before = len(saved)
+        world.clock.now_ns += JOURNAL_DELAY_NS
+    assert most_at_once <= 3
+    assert [channel.save_changes.call_count for channel in channels[:-1]] == [1] * 19
+    assert channels[-1].save_changes.call_count > 5
+
+
+def test_many_changes_of_one_channel_are_written_in_a_thread() -> None:
+    world = World()
+    channel = quiet_channel()
+    channel.has_many_changes = True
+    writer = JournalWriter(world, lambda _: None)
+    writer.channel_changed(None, channel)
+    world.pass_time(JOURNAL_DELAY_NS)
+    assert writer.is_writing
+    gevent.sleep(0)
+    assert not channel.save_changes.called
+    assert channel.begin_save.return_value.write.called
+    assert not writer.is_writing
+
+
 @pytest.mark.parametrize("failing", ["begin_large_snapshot", "write", "finish"])
 def test_a_bug_in_the_replacement_of_a_journal_is_reported_and_the_next_one_begins(failing: str) -> None:
-    world, channel = World(), Mock(is_closed=False, wants_snapshot=False)
+    world, channel = World(), quiet_channel()
+    channel.wants_large_snapshot = True
     channel.begin_large_snapshot.return_value = channel  # it is its own snapshot
     getattr(channel, failing).side_effect = KeyError("a bug")
     saved = []

@@ -24,12 +24,18 @@ def naive_runs(numbers: set[int]) -> list[tuple[int, int]]:
     floor=st.integers(0, 10),
     pieces=st.lists(st.tuples(st.integers(0, UNIVERSE), st.integers(1, 8)), max_size=25),
     bounds=st.tuples(st.integers(0, UNIVERSE), st.integers(0, UNIVERSE)),
+    many=st.lists(st.tuples(st.integers(0, UNIVERSE), st.integers(1, 8)), max_size=25),
 )
-def test_against_a_plain_set(floor: int, pieces: list[tuple[int, int]], bounds: tuple[int, int]) -> None:
+def test_against_a_plain_set(
+    floor: int, pieces: list[tuple[int, int]], bounds: tuple[int, int], many: list[tuple[int, int]]
+) -> None:
     ranges = SeqRanges(floor)
     plain = set(range(floor))
     for low, length in pieces:
         ranges.add_missing(low, low + length)
+        plain |= set(range(low, low + length))
+    ranges.add_all_missing((low, low + length) for low, length in many)
+    for low, length in many:
         plain |= set(range(low, low + length))
 
     first_missing = next(n for n in range(1000) if n not in plain)
