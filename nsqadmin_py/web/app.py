@@ -115,7 +115,10 @@ class App:
             self._access.check_login(request)
         try:
             adapter = self._routes.bind("", url_scheme=request.scheme)
-            handler, names = adapter.match(request.path, request.method)
+            path = request.path.rstrip("/")
+            handler, names = adapter.match(path or "/", request.method)
+            if path not in (request.path, self._base):
+                return _without_slash(request, path)
             if "topic" in names and request.path.startswith(self._api_path):
                 # See `enc` in static/lib/api.js.
                 names = {key: name.replace("%2E", ".") for key, name in names.items()}
@@ -148,6 +151,17 @@ class App:
         text = ASKED if request.method in ("GET", "HEAD") else CHANGED
         took = f"{took_s * 1000:.1f}ms"
         write(text, status, request.method, target, peer_of(request.environ), took)
+
+
+def _without_slash(request: Request, path: str) -> Response:
+    """Redirect to the path, as Go's nsqadmin does: to this host, also if the path begins with two slashes."""
+    location = f"/{quote(path.lstrip('/'))}"
+    if request.query_string:
+        location += f"?{request.query_string.decode('latin-1')}"
+    response = Response("", 301 if request.method == "GET" else 308)
+    response.headers["Location"] = location
+    response.autocorrect_location_header = False
+    return response
 
 
 def _wrong_method(request: Request, error: MethodNotAllowed) -> Response:

@@ -233,6 +233,8 @@ class GoApi(Handlers):
                 return text
             if opt == "nsqlookupd_http_addresses":
                 addresses = orjson.loads(value)
+                if addresses is None:  # how Go's JSON writes a list that is nil
+                    addresses = []
                 if texts_in({"addresses": addresses}, "addresses") != addresses:
                     raise ValueError("expected a list of strings")
                 self.options.lookupd_http_address = tuple(addresses)

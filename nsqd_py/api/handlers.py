@@ -153,6 +153,8 @@ def _change_log_level(broker: Broker, value: bytes) -> None:
 
 def _change_lookupds(broker: Broker, value: bytes) -> None:
     addresses = orjson.loads(value)
+    if addresses is None:  # how Go's JSON writes a list that is nil
+        addresses = []
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise ValueError("not a list of addresses")
     if len(addresses) > MOST_LOOKUPDS:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nsqd_py.errors import HttpError, Invalid, Refusal
 from nsqd_py.net.transport import Stream
+from nsqd_py.protocol.commands import NO_MEMBERS
 
 
 class Addition:
@@ -30,15 +31,20 @@ class Addition:
 
 
 class Replication(Addition):
-    """The role of an nsqd in its group. No method blocks. This is that of an nsqd without a group; parts have others."""
+    """The role of an nsqd in its group. No method blocks. This is that of an nsqd without a group; parts have others.
+
+    takes_members  True if other nsqds of the group may connect
+    """
+
+    takes_members = False
 
     def member(self, client: Stream, body: bytes) -> None:
         """Answer this connection's MEMBER, a step of the proof that it belongs to the group. Raises ClientError."""
-        raise Invalid("cannot STANDBY: --accept-standbys is off")
+        raise Invalid(NO_MEMBERS)
 
     def attach(self, client: Stream, body: bytes) -> None:
         """Let this connection follow; `body` is the document of STANDBY. Raises ClientError."""
-        raise Invalid("cannot STANDBY: --accept-standbys is off")
+        raise Invalid(NO_MEMBERS)
 
     def acknowledge(self, client: Stream, number: int) -> None:
         """Handle that the standby behind this connection has written a round. Nothing to do if none follows."""

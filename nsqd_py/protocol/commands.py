@@ -18,6 +18,8 @@ from nsqd_py.protocol.session import STATE_CLOSING, STATE_INIT, STATE_STANDBY, S
 # The kinds of publishes.
 PUB, MPUB, DPUB = range(3)
 
+NO_MEMBERS = "cannot STANDBY: --accept-standbys is off"
+
 # The body of a command.
 NO_BODY = 0
 SIZED_BODY = 1  # [4-byte size][body]
@@ -300,6 +302,8 @@ def _read_nop(session: Session, params: Params) -> Command:
 
 
 def _check_member(session: Session, params: Params) -> None:
+    if not session.limits.takes_members:  # as a command that does not exist: its body is not waited for
+        raise Invalid(NO_MEMBERS)
     _require_state(session, params, STATE_INIT, STATE_STANDBY)
 
 

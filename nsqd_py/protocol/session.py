@@ -97,7 +97,10 @@ def _refuse_constant(name: str) -> None:
 
 
 class Limits(NamedTuple):
-    """The limits of a server for its clients; all times in ms, sizes in bytes."""
+    """The limits of a server for its clients; all times in ms, sizes in bytes.
+
+    takes_members  False if this nsqd is in no group, and so refuses MEMBER and STANDBY
+    """
 
     max_msg_size: int = 1 << 20
     max_body_size: int = 5 << 20
@@ -120,6 +123,7 @@ class Limits(NamedTuple):
     version: str = ""
     topology_region: str = ""
     topology_zone: str = ""
+    takes_members: bool = True
 
     @classmethod
     def of(cls, options: Any, version: str) -> Limits:

@@ -191,6 +191,7 @@ class Daemon:
                 part.start()
             self.broker.set_lookupds(self._options.lookupd_tcp_address)
             self._connections.start()
+            self._limits = self._limits._replace(takes_members=self.broker.replication.takes_members)
             self._listeners.start()
             for part in self._parts:
                 part.serving()

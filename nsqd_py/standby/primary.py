@@ -60,6 +60,8 @@ class Standbys(Replication):
                 standbys have what was written a second ago
     """
 
+    takes_members = True
+
     _broker: Broker
     _directory: Path
     _threadpool: Any

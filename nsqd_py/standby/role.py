@@ -48,6 +48,8 @@ class StandbyRole(Replication):
     `_on_promotion` is called once, when it shall become a primary, unless a lease decides about that.
     """
 
+    takes_members = True
+
     _follower: Follower
     _handshakes: Handshakes
     _on_promotion: Callable[[], None]

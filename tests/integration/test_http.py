@@ -225,6 +225,8 @@ def test_config(nsqd):
         ("PUT", "/config/nsqlookupd_tcp_addresses", b"not json", "400 INVALID_VALUE"),
     ):
         assert nsqd.http(method, path, body).refusal == refusal, (method, path)
+    assert nsqd.http("PUT", "/config/nsqlookupd_tcp_addresses", b"null").status == 200, "a nil list in Go"
+    assert not nsqd.http("GET", "/config/nsqlookupd_tcp_addresses").json()
 
 
 @pytest.mark.ours

@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.support.harm import mount
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.sweeps import sample, sampled
 from tests.support.tool_process import ENVIRONMENT, ToolProcess, run_tool
@@ -310,6 +311,27 @@ def test_messages_after_a_directory_was_moved_go_to_the_new_one(
     found = all_bodies(output) + (all_bodies(old) if moved == "output" else [])
     assert sorted(found) == [b"one", b"two"]
     assert leftovers(old) == []
+
+
+@pytest.mark.slow
+def test_messages_after_a_mount_go_to_the_mounted_file_system(nsqd, archive, output):
+    publish(nsqd, b"one")
+    with archive("--format=framed") as tool:
+        wait_until_finished(nsqd)
+        unmount = mount(output)
+        try:
+            publish(nsqd, b"two")
+            tool.wait_for_log("its directory was moved, replaced or mounted over")
+            wait_until_finished(nsqd)
+            assert tool.stop() == 0
+            assert all_bodies(output) == [b"two"]
+        finally:
+            unmount()
+    with archive("--format=framed") as tool:
+        tool.wait_for_log("which an earlier run left behind")
+        assert tool.stop() == 0
+    assert all_bodies(output) == [b"one"]
+    assert leftovers(output) == []
 
 
 def test_two_topics_share_a_file_only_where_they_append(nsqd, archive, output):

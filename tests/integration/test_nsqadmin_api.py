@@ -312,6 +312,7 @@ def test_settings_over_http(cluster):
     assert send(admin, "PUT", "/config/log_level", b"debug") == (200, 1)
     addresses = [cluster.lookupd.http_address]
     assert send(admin, "PUT", "/config/nsqlookupd_http_addresses", addresses) == (200, addresses)
+    assert send(admin, "PUT", "/config/nsqlookupd_http_addresses", b"null") == (200, []), "a nil list in Go"
 
 
 def test_settings_are_for_some_addresses_only(cluster):
@@ -341,6 +342,25 @@ def test_base_path(cluster):
         assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert 'content="/a/b"' in page.text
     assert send(admin, "GET", "/a/b/API") == (404, {"message": "NOT_FOUND"})
+
+
+SLASHES = [
+    ("GET", "/api/topics/?inactive=true", 301, "/api/topics?inactive=true"),
+    ("GET", "/api/topics/t%23ephemeral/", 301, "/api/topics/t%23ephemeral"),
+    ("POST", "/api/topics/", 308, "/api/topics"),
+    ("DELETE", "/api/topics/t/", 308, "/api/topics/t"),
+    ("GET", "/nowhere/", 404, None),
+    ("GET", "/", 200, None),
+]
+
+
+def test_a_slash_at_the_end_is_redirected_as_by_go(cluster):
+    for base in ("", "/a/b"):
+        admin = cluster.admin(f"--base-path={base}")
+        for method, path, status, location in SLASHES:
+            answer = admin.http(method, f"{base}{path}")
+            assert (answer.status, answer.headers["Location"]) == (status, location and base + location), path
+    assert cluster.admin().http("GET", "//topics/").headers["Location"] == "/topics", "not another host"
 
 
 def test_only_admins_act(cluster):

@@ -26,7 +26,7 @@ from tests.support.standby_processes import (
     wait_until_it_follows,
     wait_until_it_has_all,
 )
-from tests.support.wire import pub, sub
+from tests.support.wire import Client, pub, sub
 
 pytestmark = pytest.mark.ours
 
@@ -300,6 +300,9 @@ def test_roles_that_a_start_refuses(start, follow):
     )
     assert standby.http("POST", "/promote").json() == {"message": "STANDBY_INCOMPLETE"}
     assert primary.http("POST", "/promote").json() == {"message": "NOT_A_STANDBY"}
+    for line in (b"STANDBY\n", b"MEMBER\n"):  # whose bodies are not waited for
+        with Client(primary.tcp_port) as client:
+            assert client.ask(line).data == b"E_INVALID cannot STANDBY: --accept-standbys is off"
     standby.kill()
     primary.kill()
     for path, flags, reason in (
