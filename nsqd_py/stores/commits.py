@@ -121,7 +121,7 @@ def delta_table(
 
 
 def check_fits(table: Any, schema: Any, root: str, writer: str) -> None:
-    """Raise OSError if no reader could read a Delta table with a file of `writer`, which has this schema."""
+    """Raise OSError if no reader could read the table with a file of `writer`, which has this schema."""
     from deltalake import Schema
 
     there = {field.name: field.type for field in table.schema().fields}
