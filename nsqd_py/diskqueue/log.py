@@ -33,6 +33,7 @@ from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.reading import (
     RETAINED_PIECE_BYTES,
     ChunkReader,
+    FileRange,
     Piece,
     ReadInThread,
     RetainedRecords,
@@ -215,10 +216,10 @@ class TopicLog:
 
     def hole_before(self, seq: int) -> int:
         """Return the number of the first message missing before `seq`, if the one before `seq` is missing; else `seq`."""
-        ends = [file.end_seq for file in self.files if file.first_seq < seq]
+        end_seq = _end_before(self.files, seq)
         if self.history is not None:
-            ends += [segment.end_seq for segment in self.history.segments if segment.first_seq < seq]
-        return min(seq, max(ends, default=seq))
+            end_seq = max(end_seq, _end_before(self.history.segments, seq))
+        return min(seq, end_seq or seq)
 
     def _seq_on_disk_after_id(self, message_id: int, earliest: int) -> int:
         retained = [file for file in self.files if file.first_seq >= earliest and file.is_whole]
@@ -706,6 +707,12 @@ class TopicLog:
         self.busy_files.clear()
         if self.history is not None:
             self.history.chunks.forget()
+
+
+def _end_before(files: Sequence[FileRange], seq: int) -> int:
+    """Return the number behind the last file that begins before `seq`; 0 if there is none."""
+    index = bisect_left(files, seq, key=_first_seq_of)
+    return files[index - 1].end_seq if index else 0
 
 
 def _first_behind(chunk: Sequence[Batch], seq: int, otherwise: int) -> int:

@@ -6,6 +6,7 @@ formats        the compression and the format of a file, by how it begins and by
 compression    gzip members and zstd frames, each complete in itself                                     pure
 object_stores  opens S3, Google Cloud Storage, Azure and HDFS, with settings of Hadoop or of the environment
 tables         the files of Delta and Iceberg tables that have the rows of today
+commits        adds Parquet files to such tables
 
 The packages of object stores and tables are extras, so they are imported when they are needed.
 """

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from importlib.util import find_spec
 
 from nsqd_py.settings.declaration import BadOptions, Options, positive, setting, string, strings, switch
 from nsqd_py.settings.program import ProgramOptions, ToolError
 from nsqd_py.settings.types import SIZE, SPARK_SETTINGS, STRING
+from nsqd_py.stores.commits import ICEBERG, check_table_name, package_of
 
-DELTA = "delta"
-ICEBERG = "iceberg:"
 _MIB = 1024 * 1024
-_ICEBERG_NAME = re.compile(r"iceberg:[^:]+\.[^.:]+")
 _PACKAGES = ("pyspark", "pyarrow", "pandas")
-
-
-def _check_table(text: str) -> str | None:
-    is_table = text in ("", DELTA) or _ICEBERG_NAME.fullmatch(text)
-    if is_table:
-        return None
-    return "must be delta or iceberg:namespace.table"
 
 
 class _Store(Options, title="Store"):
@@ -44,7 +34,7 @@ class _Table(Options, title="Table"):
     table: str = string(
         "Table to add the files to: delta, a Delta table in the output-dir, or iceberg:namespace.table, an Iceberg table of "
         "pyiceberg's default catalog. The table is made if it is missing. Without this, there are Parquet files only.",
-        check=_check_table,
+        check=check_table_name,
     )
     file_size: int = setting(
         SIZE,
@@ -74,11 +64,10 @@ def check(options: CompactOptions) -> None:
     if options.table.startswith(ICEBERG) == bool(options.output_dir):
         needed = "has its own directory" if options.output_dir else "is required"
         raise BadOptions(f"--output-dir {needed} with --table={options.table or '(none)'}")
-    packages = [*_PACKAGES]
+    extras = dict.fromkeys(_PACKAGES, "spark")
     if options.table:
-        packages.append("deltalake" if options.table == DELTA else "pyiceberg")
-    missing = [name for name in packages if find_spec(name) is None]
+        package, extra = package_of(options.table)
+        extras[package] = f"spark,{extra}"
+    missing = [name for name in extras if find_spec(name) is None]
     if missing:
-        extra = {"deltalake": "delta", "pyiceberg": "iceberg"}.get(missing[-1], "")
-        extras = ",".join(filter(None, ("spark", extra)))
-        raise ToolError(f"it needs {', '.join(missing)}: pip install 'nsqd-py[{extras}]'")
+        raise ToolError(f"it needs {', '.join(missing)}: pip install 'nsqd-py[{extras[missing[-1]]}]'")

@@ -9,12 +9,10 @@ The packages are extras, and raise many kinds of errors; all come out as OSError
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -22,16 +20,24 @@ import pyarrow.fs as pafs
 
 from nsq_spark.archive.splits import Span
 from nsq_spark.archive.storage import is_local, local_path
-from nsq_spark.compact.options import DELTA, ICEBERG
 from nsq_spark.compact.plan import Done, Log, file_name, parse_name
 from nsq_spark.schema import arrow_schema
-from nsqd_py.stores.object_stores import Store, delta_options, open_store
+from nsqd_py.stores.commits import (
+    DELTA,
+    ICEBERG,
+    TableFile,
+    check_fits,
+    commit_to_delta,
+    delta_table,
+    iceberg_table,
+    os_errors,
+)
+from nsqd_py.stores.object_stores import Store, open_store
 
 # All columns of a message but the file that it was read from.
 COLUMNS = tuple(name for name in arrow_schema().names if name != "file")
 # Spark's name for what is not complete: readers pass over it.
 _UNFINISHED = "_temporary"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Delta forgets a transaction after this time, and with it what was compacted.
 _FORGETS = "delta.setTransactionRetentionDuration"
 
@@ -45,6 +51,11 @@ class Written(NamedTuple):
     size_bytes: int
     messages: int
     times: Span
+
+    def in_table(self) -> TableFile:
+        first_seq, end_seq = self.span
+        positions = first_seq, end_seq - 1
+        return TableFile(self.name, self.size_bytes, self.messages, self.log.topic, self.times, positions)
 
 
 class Table(Protocol):
@@ -84,15 +95,6 @@ def open_table(table: str, directory: str, settings: Mapping[str, str]) -> Table
     return _ParquetFiles(directory, settings)
 
 
-@contextmanager
-def _os_errors(where: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise OSError(f"{where}: {reason or type(error).__name__}") from error
-
-
 def open_directory(directory: str, settings: Mapping[str, str]) -> Store:
     """Open the file system of a directory or of a URL. Raises what pyarrow raises."""
     if is_local(directory):
@@ -118,14 +120,14 @@ class _ParquetFiles(Table):
         self.root = f"{self.directory}/{_UNFINISHED}"
 
     def clean(self) -> None:
-        with _os_errors(self.directory):
+        with os_errors(self.directory):
             store = open_directory(self.root, self._settings)
             store.files.delete_dir_contents(store.inner(self.root), missing_dir_ok=True)
 
     def done(self, logs: Iterable[Log]) -> Done:
         wanted = set(logs)
         found: dict[Log, list[Span]] = {}
-        with _os_errors(self.directory):
+        with os_errors(self.directory):
             store = open_directory(self.directory, self._settings)
             selector = pafs.FileSelector(store.inner(self.directory), allow_not_found=True)
             for info in store.files.get_file_info(selector):
@@ -135,7 +137,7 @@ class _ParquetFiles(Table):
         return found
 
     def add(self, written: Sequence[Written]) -> None:
-        with _os_errors(self.directory):
+        with os_errors(self.directory):
             store = open_directory(self.directory, self._settings)
             for one in written:
                 target = store.inner(f"{self.directory}/{file_name(one.log, one.span)}")
@@ -147,18 +149,11 @@ class _ParquetFiles(Table):
 
 class _DeltaTable(Table):
     def __init__(self, directory: str, settings: Mapping[str, str]) -> None:
-        from deltalake import DeltaTable, Schema  # of an extra
-
         self.root = self.directory = _plain(directory)
-        with _os_errors(self.root):
-            self._storage = delta_options(self.root, settings)
-            table = DeltaTable.create(self.root, table_schema(), mode="ignore", storage_options=self._storage)
-            there = {field.name: field.type for field in table.schema().fields}
-        needed = Schema.from_arrow(table_schema()).fields
-        if table.metadata().partition_columns or any(there.get(one.name) != one.type for one in needed):
-            raise OSError(
-                f"the table in {self.root} is partitioned, or its columns are not those of spark-compact"
-            )
+        self._settings = settings
+        with os_errors(self.root):
+            table = self._open()
+        check_fits(table, table_schema(), self.root, "spark-compact")
         if _FORGETS in table.metadata().configuration:
             raise OSError(
                 f"the table in {self.root} forgets after a time what was compacted ({_FORGETS}), as those of nsq-to-file do: "
@@ -166,46 +161,19 @@ class _DeltaTable(Table):
             )
 
     def done(self, logs: Iterable[Log]) -> Done:
-        with _os_errors(self.root):
+        with os_errors(self.root):
             table = self._open()
             ends = {log: table.transaction_version(_key(log)) for log in logs}
         return _spans_to(ends)
 
     def add(self, written: Sequence[Written]) -> None:
-        from deltalake import CommitProperties, Transaction
-        from deltalake.transaction import AddAction
-
-        with _os_errors(self.root):
-            table = self._open()
-            now_ms = time.time_ns() // 1_000_000
-            actions = [
-                AddAction(one.name, one.size_bytes, {}, now_ms, True, _statistics(one)) for one in written
-            ]
-            ends = _ends(written)
-            marks = [Transaction(_key(log), end, now_ms) for log, end in ends.items()]
-            properties = CommitProperties(app_transactions=marks)
-            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+        with os_errors(self.root):
+            files = [one.in_table() for one in written]
+            ends = {_key(log): end for log, end in _ends(written).items()}
+            commit_to_delta(self._open(), files, time.time_ns() // 1_000_000, ends)
 
     def _open(self) -> Any:
-        from deltalake import DeltaTable
-
-        return DeltaTable(self.root, storage_options=self._storage)
-
-
-def _statistics(written: Written) -> str:
-    """Return the JSON by which readers of the table skip files."""
-    bounds: dict[str, Any] = {"numRecords": written.messages}
-    first_seq, end_seq = written.span
-    kinds = ("minValues", "maxValues")
-    for kind, time_ns, position in zip(kinds, written.times, (first_seq, end_seq - 1), strict=True):
-        moment = (_EPOCH + timedelta(microseconds=time_ns // 1000)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        bounds[kind] = {
-            "topic": written.log.topic,
-            "timestamp": moment,
-            "timestamp_ns": time_ns,
-            "position": position,
-        }
-    return json.dumps(bounds)
+        return delta_table(self.root, table_schema(), self._settings)
 
 
 # ---- Iceberg
@@ -245,15 +213,7 @@ class _IcebergTable(Table):
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        from pyiceberg.catalog import load_catalog  # of an extra
-        from pyiceberg.exceptions import NoSuchTableError
-
-        with _os_errors(self._name), closing(load_catalog()) as catalog:
-            try:
-                table = catalog.load_table(self._name)
-            except NoSuchTableError:
-                catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-                table = catalog.create_table_if_not_exists(self._name, table_schema())
+        with os_errors(self._name), iceberg_table(self._name, table_schema()) as table:
             yield table
 
 

@@ -20,10 +20,9 @@ from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, Reque
 from nsq_spark.archive.storage import Storage, is_local, local_path
 from nsq_spark.compact.plan import Group, Log, file_name
 from nsq_spark.compact.tables import COLUMNS, Written, open_directory, table_schema
+from nsqd_py.stores.commits import row_groups
 
 RESULT = "result BINARY"
-_ROW_GROUP_ROWS = 120_000
-_ROW_GROUP_BYTES = 64 * 1024 * 1024
 _NO_TIME = 1 << 63
 
 
@@ -96,41 +95,20 @@ class Compactor:
         messages = 0
         first_ns = _NO_TIME
         last_ns = 0
-        rows = _RowGroups(out)
-        for split in plan_splits([file.info for file in group.files]):
-            for chunk in read(split, self.storage, Requested(), damage):
-                assert chunk.timestamps_ns is not None
-                messages += chunk.count
-                first_ns = min(first_ns, int(chunk.timestamps_ns.min()))
-                last_ns = max(last_ns, int(chunk.timestamps_ns.max()))
-                rows.add(chunk.arrow(COLUMNS))
-        rows.close()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal messages, first_ns, last_ns
+            for split in plan_splits([file.info for file in group.files]):
+                for chunk in read(split, self.storage, Requested(), damage):
+                    assert chunk.timestamps_ns is not None
+                    messages += chunk.count
+                    first_ns = min(first_ns, int(chunk.timestamps_ns.min()))
+                    last_ns = max(last_ns, int(chunk.timestamps_ns.max()))
+                    yield chunk.arrow(COLUMNS)
+
+        schema = table_schema()
+        with pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True) as writer:
+            for some in row_groups(batches(), lambda batch: (batch.num_rows, batch.nbytes)):
+                table = pa.Table.from_batches(some, schema)
+                writer.write_table(table, table.num_rows)
         return messages, min(first_ns, last_ns), last_ns
-
-
-class _RowGroups:
-    """Writes batches as row groups of a Parquet file."""
-
-    def __init__(self, out: IO[bytes]) -> None:
-        self._writer = pq.ParquetWriter(out, table_schema(), compression="zstd", write_page_checksum=True)
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
-        self._size_bytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._rows += batch.num_rows
-        self._size_bytes += batch.nbytes
-        if self._rows >= _ROW_GROUP_ROWS or self._size_bytes >= _ROW_GROUP_BYTES:
-            self._write()
-
-    def close(self) -> None:
-        if self._batches:
-            self._write()
-        self._writer.close()
-
-    def _write(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._batches, table_schema()), self._rows)
-        self._batches = []
-        self._rows = 0
-        self._size_bytes = 0

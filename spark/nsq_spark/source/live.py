@@ -146,6 +146,7 @@ def read_range(part: TopicPartition) -> Rows:
     options = part.options
     topic, asked = part.log
     address = asked if "://" in asked else f"http://{asked}"
+    url = f"{address}/topic/read?topic={topic}"
     nsqd = ""
     if "nsqd" in part.columns:
         nsqd = with_retries(partial(tcp_address, asked, options.access), options.give_up_after_s)
@@ -168,18 +169,15 @@ def read_range(part: TopicPartition) -> Rows:
             return
         if position.count is None and retained.has_all_behind(position.last_id):
             position = retained.first
-        if (
-            retained.first.seq > position.seq
-        ):  # what is between was dropped since it was planned, or cannot be read
+        # What is between was dropped since it was planned, or cannot be read.
+        if retained.first.seq > position.seq:
             reached = retained.first if retained.first.is_before(high) else high
             if position.is_before(reached):
                 yield from _not_retained(part, position, reached)
             position = reached
             continue
         following = position
-        for chunk in _in_a_row(
-            _chunks(retained.data, f"{address}/topic/read?topic={topic}", topic), position, high
-        ):
+        for chunk in _in_a_row(_chunks(retained.data, url, topic), position, high):
             yield replace(chunk, nsqds=nsqd or None).arrow(part.columns)
             last_id = None if position.message_id is None else int(chunk.raw_ids[-1])
             following = Position(last_id, int(chunk.positions[-1]) + 1, high.epoch)

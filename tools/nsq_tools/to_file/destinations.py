@@ -12,28 +12,29 @@ The packages are extras. Credentials and endpoints are those of the environment,
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import orjson
-
 from nsq_tools.to_file.formats import parquet_schema
 from nsq_tools.to_file.output import ManifestEntry
 from nsqd_py.runtime.private_files import open_directory
-from nsqd_py.stores.object_stores import delta_options, iceberg_properties, open_store
+from nsqd_py.stores.commits import (
+    DELTA,
+    TableFile,
+    check_fits,
+    commit_to_delta,
+    delta_table,
+    iceberg_table,
+    os_errors,
+)
+from nsqd_py.stores.object_stores import iceberg_properties, open_store
 from nsqd_py.stores.tables import is_in, pointer_to
 
-DELTA = "delta"
-ICEBERG = "iceberg:"
 # In the summary of an Iceberg snapshot: the token of the file that it added.
 _TOKEN = "nsq-to-file"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Delta forgets the token of a file after this time; else its checkpoints would grow with each file for ever. A claim that was
 # left for longer is searched for among the files of the table.
 _DELTA_LIMITS = {"delta.setTransactionRetentionDuration": "interval 30 days"}
@@ -52,29 +53,12 @@ _CHECK_S = 5
 _committing = Lock()
 
 
-def package_of(table: str) -> tuple[str, str]:
-    """Return the package for a table, and its extra."""
-    if table == DELTA:
-        return ("deltalake", "delta")
-    return ("pyiceberg", "iceberg")
-
-
-@contextmanager
-def _os_errors(where: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # the packages and their clients of stores and catalogs raise many kinds
-        # Google's client says everything twice.
-        reason = str(error).partition("\n")[0].partition(" error_info=")[0]
-        raise OSError(f"{where}: {reason or type(error).__name__}") from error
-
-
 # --- object stores
 
 
 def check_store(url: str) -> None:
     """Raise OSError if the object store does not answer within seconds, or if the bucket is not there."""
-    with _os_errors(url):
+    with os_errors(url):
         store = open_store(url, retry_s=_CHECK_S)
         store.check_bucket()
         store.files.get_file_info(store.inner(url))
@@ -84,7 +68,7 @@ def upload(source: Path, url: str, name: str) -> None:
     """Make an object of a file; it is there when it is complete. A missing file must be there already. Raises OSError."""
     from pyarrow import fs  # of an extra
 
-    with _os_errors(url):
+    with os_errors(url):
         store = _opened_store(url)
         target = store.inner(f"{url.rstrip('/')}/{name}")
         if source.exists():
@@ -102,7 +86,7 @@ _opened_store = lru_cache(open_store)
 
 def check_table(table: str, root: str) -> None:
     """Create the table if it is missing. Raises OSError."""
-    with _os_errors(table), _committing:
+    with os_errors(table), _committing:
         if table == DELTA:
             _delta_table(root)
         else:
@@ -112,7 +96,7 @@ def check_table(table: str, root: str) -> None:
 
 def commit(table: str, root: str, entry: ManifestEntry, token: str, *, is_repeated: bool) -> None:
     """Add a file below `root` to a table, unless an earlier call has, as `is_repeated` says is possible. Raises OSError."""
-    with _os_errors(table), _committing:
+    with os_errors(table), _committing:
         if table == DELTA:
             _commit_to_delta(root, entry, token, is_repeated=is_repeated)
         else:
@@ -120,60 +104,25 @@ def commit(table: str, root: str, entry: ManifestEntry, token: str, *, is_repeat
 
 
 def _delta_table(root: str) -> Any:
-    from deltalake import DeltaTable, Schema  # of an extra
-
-    options = delta_options(root)
-    table = DeltaTable.create(
-        root, parquet_schema(), mode="ignore", configuration=_DELTA_LIMITS, storage_options=options
-    )
-    there = {field.name: field.type for field in table.schema().fields}
-    ours = Schema.from_arrow(parquet_schema())
-    is_ours = all(there.get(field.name) == field.type for field in ours.fields)
-    if table.metadata().partition_columns or not is_ours:  # no reader could read it with one of our files
-        raise OSError(f"the table in {root} is partitioned, or its columns are not those of nsq-to-file")
+    schema = parquet_schema()
+    table = delta_table(root, schema, configuration=_DELTA_LIMITS)
+    check_fits(table, schema, root, "nsq-to-file")
     return table
 
 
 def _commit_to_delta(root: str, entry: ManifestEntry, token: str, *, is_repeated: bool) -> None:
-    from deltalake import CommitProperties, Transaction
-    from deltalake.transaction import AddAction
-
     table = _delta_table(root)
     is_there = table.transaction_version(token) is not None
     if is_there or (is_repeated and any(uri.endswith(f"/{entry.path}") for uri in table.file_uris())):
         return
-    action = AddAction(entry.path, entry.bytes, {}, entry.closed // 1_000_000, True, _delta_statistics(entry))
-    transaction = Transaction(token, 1, time.time_ns() // 1_000_000)
-    properties = CommitProperties(app_transactions=[transaction])
-    table.create_write_transaction([action], "append", table.schema(), commit_properties=properties)
+    times = entry.first_timestamp, entry.last_timestamp
+    file = TableFile(entry.path, entry.bytes, entry.messages, entry.topic, times)
+    commit_to_delta(table, [file], entry.closed // 1_000_000, {token: 1})
 
 
-def _delta_statistics(entry: ManifestEntry) -> str:
-    """Return the JSON by which readers of the table skip files."""
-    bounds: dict[str, Any] = {}
-    for kind, time_ns in ("minValues", entry.first_timestamp), ("maxValues", entry.last_timestamp):
-        if time_ns is not None:
-            time = (_EPOCH + timedelta(microseconds=time_ns // 1000)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            bounds[kind] = {"topic": entry.topic, "timestamp": time, "timestamp_ns": time_ns}
-    return orjson.dumps({"numRecords": entry.messages, **bounds}).decode()
-
-
-@contextmanager
-def _iceberg_table(table: str, root: str) -> Iterator[Any]:
-    """Yield a table of pyiceberg's catalog. For the store of `root`, the environment has what its configuration does not say."""
-    from pyiceberg.catalog import load_catalog  # of an extra
-    from pyiceberg.exceptions import NoSuchTableError
-
-    name = table.removeprefix(ICEBERG)
-    with closing(load_catalog()) as catalog:
-        for key, value in iceberg_properties(root).items():
-            catalog.properties.setdefault(key, value)
-        try:
-            found = catalog.load_table(name)
-        except NoSuchTableError:
-            catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-            found = catalog.create_table_if_not_exists(name, parquet_schema(), properties=_ICEBERG_LIMITS)
-        yield found
+def _iceberg_table(table: str, root: str) -> AbstractContextManager[Any]:
+    """Return a table of pyiceberg's catalog. For the store of `root`, the environment has what its configuration does not say."""
+    return iceberg_table(table, parquet_schema(), _ICEBERG_LIMITS, iceberg_properties(root))
 
 
 def _leave_pointer(root: str, location: str) -> None:

@@ -42,6 +42,7 @@ from nsqd_py.diskqueue.records import (
     Incomplete,
     decode_header,
 )
+from nsqd_py.stores.commits import row_groups
 from nsqd_py.stores.compression import CODECS, GZIP, NONE, ZSTD, Codec, is_incomplete_write, is_zero
 from nsqd_py.stores.files import FileWindow, LocalFile
 
@@ -57,8 +58,6 @@ _OBJECT = re.compile(
     rb'^\{"timestamp":(-?\d+),"id":"([^"]*)","attempts":\d+,"topic":"[^"]*","channel":"[^"]*","nsqd":"([^"]*)",',
     re.MULTILINE,
 )
-_ROW_GROUP_ROWS = 120_000
-_ROW_GROUP_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -323,7 +322,7 @@ def convert(source: Path, target: Path, codec_name: str, without: Collection[str
     scan = FileScan()
     with LocalFile.open(str(source)) as file, target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
-            for group in _row_groups(_messages_in(FileWindow(file), scan)):
+            for group in row_groups(_messages_in(FileWindow(file), scan), _size_of):
                 writer.write_table(
                     arrow.concat_tables(
                         [arrow.Table.from_pydict(_columns(messages), schema) for messages in group]
@@ -351,21 +350,8 @@ def parquet_schema() -> Any:
     return arrow.schema([arrow.field(name, kind, nullable=False) for name, kind in kinds.items()])
 
 
-def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:
-    group: list[Messages] = []
-    rows = 0
-    size_bytes = 0
-    for messages in records:
-        group.append(messages)
-        rows += len(messages)
-        size_bytes += sum(map(len, messages.bodies))
-        if rows >= _ROW_GROUP_ROWS or size_bytes >= _ROW_GROUP_BYTES:
-            yield group
-            group = []
-            rows = 0
-            size_bytes = 0
-    if group:
-        yield group
+def _size_of(messages: Messages) -> tuple[int, int]:
+    return len(messages), sum(map(len, messages.bodies))
 
 
 def _columns(messages: Messages) -> dict[str, Sequence[Any]]:

@@ -12,6 +12,7 @@ from nsqd_py.settings.program import LogOptions, ProgramOptions, log_prefix_sett
 from nsqd_py.settings.regex import compiled
 from nsqd_py.settings.tools import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, channel_setting
 from nsqd_py.settings.types import DURATION, INT, SIZE, STRING
+from nsqd_py.stores.commits import check_table_name
 from nsqd_py.stores.compression import CODECS, GZIP_LEVELS, NONE, ZSTD_LEVELS
 
 TOPIC = "<TOPIC>"
@@ -60,13 +61,6 @@ def check_output_dir(text: str) -> str | None:
     if not found or is_known:
         return None
     return f"must be a directory, or {'://…, '.join(_SCHEMES)}://…"
-
-
-def check_table_name(text: str) -> str | None:
-    is_table = text in ("", "delta") or re.fullmatch(r"iceberg:[^:]+\.[^.:]+", text)
-    if is_table:
-        return None
-    return "must be delta or iceberg:namespace.table"
 
 
 class _Source(SourceOptions, title="Source"):

@@ -13,7 +13,7 @@ from typing import Any
 import gevent
 
 from nsq_tools.to_file.archive import Plan, Rotation
-from nsq_tools.to_file.destinations import check_store, check_table, package_of
+from nsq_tools.to_file.destinations import check_store, check_table
 from nsq_tools.to_file.finishing import (
     FinishedFile,
     check_writable,
@@ -45,6 +45,7 @@ from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.regex import compiled
+from nsqd_py.stores.commits import package_of
 from nsqd_py.stores.compression import CODECS, GZIP, NONE, Codec
 
 _THREADS = 10
