@@ -12,7 +12,7 @@ from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http import Url, parse_url
-from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, HttpClientTls
+from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, http_client_tls
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.private_files import stamp_of
 from nsqd_py.settings.declaration import BadOptions, bad_options
@@ -79,7 +79,7 @@ def make_upstream(options: NsqadminOptions, log: Log) -> Upstream:
     Raises BadOptions.
     """
     client = HttpClient.of(
-        options, resolve=resolve, tls=HttpClientTls(options, log.error), max_answer_bytes=MAX_STATS_BYTES
+        options, resolve=resolve, tls=http_client_tls(options, log.error), max_answer_bytes=MAX_STATS_BYTES
     )
     return Upstream(client, headers_for(options, log.error))
 

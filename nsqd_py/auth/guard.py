@@ -255,7 +255,7 @@ def guard_maker(
     """Return a function that makes the guard of a client, for nsqd's options with --auth-http-address; and its failures."""
 
     def make_tls() -> PeerTls:
-        tls = PeerTls(options, "auth", ssl.SSLContext, log.error)
+        tls = PeerTls.of(options, "auth", ssl.SSLContext, log.error)
         tls.load()
         return tls
 

@@ -327,7 +327,7 @@ def lookupd_tls(options: NsqdOptions, log: Log) -> PeerTls | None:
     """Return the TLS of connections to nsqlookupds; None without TLS. Raises StartError."""
     if not options.lookupd_tls:
         return None
-    tls = PeerTls(options, "lookupd", ssl.SSLContext, log.error)
+    tls = PeerTls.of(options, "lookupd", ssl.SSLContext, log.error)
     try:
         tls.load()
     except OSError as error:

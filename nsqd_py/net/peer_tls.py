@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 from nsqd_py.net.tls_options import peer_context, peer_files
 from nsqd_py.runtime.private_files import Stamp, stamp_of
@@ -16,27 +17,34 @@ class PeerTls:
     """
 
     def __init__(
-        self, options: Any, peer: str, context_class: Any, warn: Callable[[str], object] | None = None
+        self, make: Callable[[], Any], files: Sequence[str], warn: Callable[[str], object] | None = None
     ) -> None:
         """Read no file: call `load`, or connect.
 
-        options, peer, context_class  as of `peer_context`
-        warn                          logs new files that cannot be used
+        make   returns an `ssl.SSLContext` with what the files have, or raises OSError
+        files  their paths
+        warn   logs new files that cannot be used
         """
-        self._options = options
-        self._peer = peer
-        self._context_class = context_class
+        self._make = make
+        self._files = files
         self._warn = warn
         self._context: Any = None
         self._stamps: Sequence[Stamp] = ()
 
+    @classmethod
+    def of(
+        cls, options: Any, peer: str, context_class: Any, warn: Callable[[str], object] | None = None
+    ) -> Self:
+        """Return the TLS to a peer of nsqd, or of an HTTP client; the parameters are those of `peer_context`."""
+        return cls(partial(peer_context, options, peer, context_class), peer_files(options, peer), warn)
+
     def load(self) -> None:
         """Read the files if they have changed. Raises OSError if they cannot be used, and none could be used before."""
-        stamps = [stamp_of(path) for path in peer_files(self._options, self._peer)]
+        stamps = [stamp_of(path) for path in self._files]
         if self._context is not None and stamps == self._stamps:
             return
         try:
-            self._context = peer_context(self._options, self._peer, self._context_class)
+            self._context = self._make()
         except OSError as error:
             if self._context is None:
                 raise

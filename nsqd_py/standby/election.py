@@ -363,6 +363,6 @@ def _open_store(url: LeaseUrl, options: NsqdOptions, log: Log) -> LeaseStore:
 
     tls = None
     if url.is_secure:
-        tls = PeerTls(options, "lease", ssl.SSLContext, log.error)
+        tls = PeerTls.of(options, "lease", ssl.SSLContext, log.error)
         tls.load()
     return EtcdStore(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=tls))

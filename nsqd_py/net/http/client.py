@@ -176,15 +176,16 @@ class HttpClient:
             raise Unreachable(_reason(error)) from error
 
 
-class HttpClientTls(PeerTls):
-    """The TLS of HTTP requests. The certificates of the system, which take 20 ms, are read for the first https URL."""
+def http_client_tls(options: HttpClientOptions, warn: Callable[[str], object] | None = None) -> PeerTls:
+    """Return the TLS of HTTP requests. The certificates of the system, which take 20 ms, are read for the first https URL.
 
-    def __init__(self, options: HttpClientOptions, warn: Callable[[str], object] | None = None) -> None:
-        """Raises BadOptions if a file that the options name cannot be used."""
-        super().__init__(options, "http_client", ssl.SSLContext, warn)
-        if options.http_client_tls_root_ca_file or options.http_client_tls_cert:
-            with bad_options("--http-client-tls-…: ", OSError):
-                self.load()
+    Raises BadOptions if a file that the options name cannot be used.
+    """
+    tls = PeerTls.of(options, "http_client", ssl.SSLContext, warn)
+    if options.http_client_tls_root_ca_file or options.http_client_tls_cert:
+        with bad_options("--http-client-tls-…: ", OSError):
+            tls.load()
+    return tls
 
 
 def http_client(options: HttpClientOptions, warn: Callable[[str], object] | None = None) -> HttpClient:
@@ -192,7 +193,7 @@ def http_client(options: HttpClientOptions, warn: Callable[[str], object] | None
 
     `warn` logs new certificates that cannot be used later.
     """
-    return HttpClient.of(options, tls=HttpClientTls(options, warn))
+    return HttpClient.of(options, tls=http_client_tls(options, warn))
 
 
 class _Response(http.client.HTTPResponse):

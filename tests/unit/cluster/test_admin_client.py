@@ -13,7 +13,7 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.cluster.access import HttpAccess
 from nsqd_py.cluster.admin_client import AdminClient, UpstreamError
 from nsqd_py.cluster.upstream import Upstream
-from nsqd_py.net.http.client import HttpClient, HttpClientTls
+from nsqd_py.net.http.client import HttpClient, http_client_tls
 from nsqd_py.net.tls_options import HttpClientOptions
 from tests.support.certificates import make_certificates
 from tests.support.hostile_answers import answering
@@ -24,7 +24,7 @@ NO_ROOM = 100
 
 
 def of_greenlets(*, answer_s: float = 10.0, most_bytes: int = 1 << 20, authority: str = "") -> Upstream:
-    tls = HttpClientTls(HttpClientOptions(http_client_tls_root_ca_file=authority))
+    tls = http_client_tls(HttpClientOptions(http_client_tls_root_ca_file=authority))
     return Upstream(HttpClient(5.0, answer_s, tls=tls, max_answer_bytes=most_bytes))
 
 
@@ -182,7 +182,7 @@ def test_new_certificates_that_cannot_be_used_leave_those_before(tmp_path: Path)
     certificates = make_certificates(tmp_path)
     warned: list[str] = []
     options = HttpClientOptions(http_client_tls_root_ca_file=str(certificates.authority))
-    client = Upstream(HttpClient(5.0, 10.0, tls=HttpClientTls(options, warned.append)))
+    client = Upstream(HttpClient(5.0, 10.0, tls=http_client_tls(options, warned.append)))
     with WebServer(tls=certificates.server_context()) as server:
         address = f"https://{answers(server, topics=[]).replace(HOST, 'localhost')}"
         certificates.authority.write_text("half a file")

@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import Message
+from functools import partial
 from time import monotonic
-from typing import Any
 
 from gevent import ssl
 
@@ -16,7 +16,6 @@ from nsq_tools.tail.output import LAST_WRITES_S, open_output
 from nsq_tools.tail.rendering import Renderer
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.blocking.connection import tls_context
-from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.tool_checks import client_options
 from nsqd_py.cluster.access import HttpAccess, servers_in
 from nsqd_py.cluster.admin_client import UpstreamError
@@ -26,6 +25,7 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, bat
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http import Url
 from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient
+from nsqd_py.net.peer_tls import PeerTls
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.runtime.logs.daemon_log import Log
 from nsqd_py.runtime.logs.hidden import hidden_url
@@ -138,19 +138,7 @@ class LogReader:
             )
 
 
-class _Tls:
-    """The TLS of the requests, with the files of --consumer-opt; they are read at the first connection."""
-
-    def __init__(self, options: ClientOptions) -> None:
-        self._options = options
-        self._context: Any = None
-
-    def wrap_socket(self, sock: Any, server_hostname: str) -> Any:
-        self._context = self._context or tls_context(self._options, ssl.SSLContext)
-        return self._context.wrap_socket(sock, server_hostname=server_hostname)
-
-
-def make_client(options: TailOptions) -> Upstream:
+def make_client(options: TailOptions, log: Log) -> Upstream:
     """Return the client of all requests, with the certificates and the `auth_secret` of --consumer-opt."""
     settings = client_options(options.consumer_opt, "consumer-opt")
     access = HttpAccess(
@@ -162,7 +150,9 @@ def make_client(options: TailOptions) -> Upstream:
             return {}
         return access.headers_for(join_address(url.host, url.port))
 
-    client = HttpClient.of(HttpClientOptions(), tls=_Tls(settings), max_answer_bytes=MAX_STATS_BYTES)
+    files = [path for path in (settings.tls_root_ca_file, settings.tls_cert, settings.tls_key) if path]
+    tls = PeerTls(partial(tls_context, settings, ssl.SSLContext), files, log.error)
+    client = HttpClient.of(HttpClientOptions(), tls=tls, max_answer_bytes=MAX_STATS_BYTES)
     return Upstream(client, headers_for)
 
 
@@ -172,7 +162,7 @@ class LogTail:
     def __init__(self, options: TailOptions, log: Log) -> None:
         self._options = options
         self._log = log
-        self._client = make_client(options)
+        self._client = make_client(options, log)
         self._readers: dict[tuple[str, str], LogReader] = {}
         self._look_up_at_s = 0.0
         self._fixed = options.nsqd_http_address or tuple(map(self._http_address, options.nsqd_tcp_address))
