@@ -25,6 +25,7 @@ from nsq_spark.archive.storage import is_local, local_path
 from nsq_spark.compact.options import DELTA, ICEBERG
 from nsq_spark.compact.plan import Done, Log, file_name, parse_name
 from nsq_spark.schema import arrow_schema
+from nsqd_py.stores.directories import DELTA_LOG
 from nsqd_py.stores.object_stores import Store, delta_options, open_store
 
 # All columns of a message but the file that it was read from.
@@ -100,6 +101,13 @@ def open_directory(directory: str, settings: Mapping[str, str]) -> Store:
     return open_store(directory, settings)
 
 
+def _names_in(directory: str, settings: Mapping[str, str]) -> list[str]:
+    """Return the names in a directory, which may not be there. Raises what pyarrow raises."""
+    store = open_directory(directory, settings)
+    selector = pafs.FileSelector(store.inner(directory), allow_not_found=True)
+    return [info.base_name for info in store.files.get_file_info(selector)]
+
+
 def _plain(directory: str) -> str:
     if is_local(directory):
         return local_path(directory)
@@ -116,6 +124,12 @@ class _ParquetFiles(Table):
         self.directory = _plain(directory)
         self._settings = settings
         self.root = f"{self.directory}/{_UNFINISHED}"
+        with _os_errors(self.directory):
+            names = _names_in(self.directory, settings)
+        if DELTA_LOG in names:
+            raise OSError(
+                f"{self.directory} is a Delta table: add to it with --table=delta, or give Parquet files a directory of their own"
+            )
 
     def clean(self) -> None:
         with _os_errors(self.directory):
@@ -126,10 +140,8 @@ class _ParquetFiles(Table):
         wanted = set(logs)
         found: dict[Log, list[Span]] = {}
         with _os_errors(self.directory):
-            store = open_directory(self.directory, self._settings)
-            selector = pafs.FileSelector(store.inner(self.directory), allow_not_found=True)
-            for info in store.files.get_file_info(selector):
-                parsed = parse_name(info.base_name)
+            for name in _names_in(self.directory, self._settings):
+                parsed = parse_name(name)
                 if parsed and parsed[0] in wanted:
                     found.setdefault(parsed[0], []).append(parsed[1])
         return found
@@ -152,6 +164,14 @@ class _DeltaTable(Table):
         self.root = self.directory = _plain(directory)
         with _os_errors(self.root):
             self._storage = delta_options(self.root, settings)
+            names = (
+                [] if DeltaTable.is_deltatable(self.root, self._storage) else _names_in(self.root, settings)
+            )
+        if any(map(parse_name, names)):
+            raise OSError(
+                f"{self.root} has Parquet files of spark-compact without --table: give the table a directory of its own"
+            )
+        with _os_errors(self.root):
             table = DeltaTable.create(self.root, table_schema(), mode="ignore", storage_options=self._storage)
             there = {field.name: field.type for field in table.schema().fields}
         needed = Schema.from_arrow(table_schema()).fields
