@@ -8,7 +8,7 @@ stream in order, and counts what may have been stored twice. It drops nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,6 +49,8 @@ _PRODUCER_WINDOW_BYTES = 64 << 20
 # Errors that a smaller batch may not have; and errors that every nsqd of the cluster would give again.
 _TOO_LARGE = frozenset(("E_BAD_BODY", "E_BAD_MESSAGE"))
 _FINAL = frozenset(("E_BAD_TOPIC", "E_INVALID", "E_UNAUTHORIZED", "E_AUTH_FIRST", "E_AUTH_DISABLED"))
+# nsqd may have stored it: only a standby or a bucket did not answer. Go's nsqd may have stored a part of an MPUB.
+_MAY_BE_STORED = frozenset(("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"))
 # The checks of our client refuse what nsqd would refuse with these codes.
 _CODES_OF_CHECKS: dict[type[Exception], str] = {BadBody: "E_BAD_BODY", BadName: "E_BAD_TOPIC"}
 
@@ -70,7 +72,8 @@ class PublishBatch:
 
     defer_ms      0, or the delay of each message: a number, or one for each message of the payload
     origin        what the caller knows the messages by
-    may_be_there  nsqd may have stored it although it was not acknowledged
+    publishes     what the producer knows of it, while it is under way: one, or one for each message that is deferred
+    copies        how often nsqd may have stored it without an acknowledgement
     """
 
     topic: str
@@ -81,8 +84,8 @@ class PublishBatch:
     origin: Any = None
     number: int = 0
     deadline_s: float = 0.0
-    publish: PendingPublish | None = None
-    may_be_there: bool = False
+    publishes: Sequence[PendingPublish] = ()
+    copies: int = 0
 
     @property
     def count(self) -> int:
@@ -100,21 +103,21 @@ class PublishBatch:
     @property
     def counts(self) -> PublishCounts:
         """The counts of its messages, once they are acknowledged."""
-        possible_duplicates = self.count if self.may_be_there else 0
+        possible_duplicates = self.count * self.copies
         return PublishCounts(self.count, self.body_bytes, possible_duplicates, {self.topic: self.count})
 
     def halves(self) -> Iterator[PublishBatch]:
         middle = self.begin + self.count // 2
-        yield replace(self, end=middle, publish=None)
-        yield replace(self, begin=middle, publish=None)
+        yield replace(self, end=middle, publishes=())
+        yield replace(self, begin=middle, publishes=())
 
 
 @dataclass(slots=True)
 class PublishCounts:
     """The messages that nsqd acknowledged.
 
-    possible_duplicates  the largest number of messages that may be stored twice: those that were sent again while it
-                         was not known whether nsqd had stored them
+    possible_duplicates  the largest number of copies that may be stored in addition: those of messages that were sent again
+                         while it was not known whether nsqd had stored them
     """
 
     messages: int = 0
@@ -309,7 +312,8 @@ class TaskPublisher:
                 self._start_deferred(producer, batch)
             else:
                 pieces = batch.payload.mpub_pieces(batch.begin, batch.end)
-                batch.publish = producer.send_mpub_pieces(batch.topic, pieces, partial(self._ended, batch))
+                publish = producer.send_mpub_pieces(batch.topic, pieces, partial(self._ended, batch))
+                batch.publishes = (publish,)
         except (NsqClientError, BadName) as error:
             self._ended(batch, error)
 
@@ -334,8 +338,9 @@ class TaskPublisher:
             if len(answers) == batch.count:
                 self._ended(batch, next(filter(None, answers), None))
 
+        batch.publishes = publishes = []
         for body, delay_ms in zip(bodies, delays[batch.begin : batch.end], strict=True):
-            producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000)
+            publishes.append(producer.publish_soon(batch.topic, body, on_done, defer_s=delay_ms / 1000))
 
     def _ended(self, batch: PublishBatch, error: Exception | None) -> None:
         """Acknowledge, halve, return or refuse a batch that the producer is done with."""
@@ -343,11 +348,14 @@ class TaskPublisher:
             return
         self._under_way.remove(batch)
         self._under_way_bytes -= batch.size_bytes
-        publish = batch.publish
-        batch.publish = (
-            None  # each refers to the other, and to megabytes, which would stay until garbage is collected
-        )
-        batch.may_be_there |= publish is not None and publish.losses > 0
+        copies = _copies_of(batch.publishes, error)
+        if (
+            error is not None and batch.defer_ms
+        ):  # some of its messages may be acknowledged, and all are sent again
+            copies = max(copies, 1)
+        batch.copies += copies
+        # Each refers to the other, and to megabytes, which would stay until garbage is collected.
+        batch.publishes = ()
         if error is None:
             self._acknowledged(batch)
             return
@@ -361,7 +369,6 @@ class TaskPublisher:
                 f"not published in {self._producers.give_up_after_s:g}s: {error}"
             )
         else:
-            batch.may_be_there |= isinstance(error, ConnectionLost | TimedOut)
             if not self._returned:  # one lost connection returns several batches
                 self._pause.failed(monotonic())
             self._returned.append(batch)
@@ -388,8 +395,18 @@ class TaskPublisher:
             return
         if self._producers.is_ordered:  # all batches come back, and are sent in their order
             for batch in self._under_way:
-                batch.may_be_there = True
+                batch.copies += 1
             self._close(0.0)
         returned, self._returned = self._returned, []
         for batch in sorted(returned, key=lambda batch: (batch.number, batch.begin)):
             self._start(batch)
+
+
+def _copies_of(publishes: Iterable[PendingPublish], error: Exception | None) -> int:
+    """Return how often nsqds may have stored what ended with this error, or was acknowledged then."""
+    code = getattr(error, "code", "")
+    refused = int(code in _TOO_LARGE or code in _FINAL)
+    copies = max((one.losses + max(0, one.refusals - refused) for one in publishes), default=0)
+    if isinstance(error, ConnectionLost | TimedOut) or code in _MAY_BE_STORED:
+        copies = max(copies, 1)
+    return copies

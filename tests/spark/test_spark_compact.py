@@ -180,6 +180,25 @@ def test_a_table_that_forgets_is_refused(
         Lake(DELTA, tmp_path, monkeypatch).work(store)
 
 
+def test_a_table_and_files_without_one_do_not_share_a_directory(
+    spark: Any, store: StoreOfFiles, tmp_path: Path
+) -> None:
+    """A reader of all Parquet files in it would find messages twice."""
+
+    def work(name: str, table: str) -> Compaction:
+        options = CompactOptions(store=(store.url,), output_dir=str(tmp_path / name), table=table)
+        return Compaction.of(options)
+
+    work("files", PARQUET).run(spark)
+    with pytest.raises(OSError, match="has Parquet files of spark-compact without --table"):
+        work("files", DELTA)
+    assert work("files", PARQUET).groups == []
+    work("table", DELTA)
+    with pytest.raises(OSError, match="is a Delta table: add to it with --table=delta"):
+        work("table", PARQUET)
+    assert work("table", DELTA).groups
+
+
 def test_the_command(store: StoreOfFiles, tmp_path: Path, spark_environment: dict[str, str]) -> None:
     environment = {**spark_environment, "PYTHONPATH": f"{spark_environment['PYTHONPATH']}:apps"}
 

@@ -23,6 +23,7 @@ from nsq_spark.replay.task import Sender
 from nsq_spark.source.batch_reader import partitions_of, read_partition
 from nsq_spark.source.options import ReadOptions
 from nsqd_py.client.errors import ConnectionLost, NsqClientError
+from nsqd_py.client.publishing.publish import PendingPublish
 from tests.support.archives import Message, framed
 
 OnDone = Callable[[NsqClientError | None], object]
@@ -73,11 +74,13 @@ class PlayedProducer:
         self._nsqd = nsqd
         self._unanswered: deque[tuple[str, list[bytes], OnDone]] = deque()
 
-    def send_mpub_pieces(self, topic: str, pieces: Sequence[bytes], on_done: OnDone) -> None:
+    def send_mpub_pieces(self, topic: str, pieces: Sequence[bytes], on_done: OnDone) -> PendingPublish:
         self._unanswered.append((topic, parsed_mpub(b"".join(pieces)), on_done))
+        return PendingPublish(b"", b"", 0.0)
 
-    def publish_soon(self, topic: str, body: bytes, on_done: OnDone, *, defer_s: float) -> None:
+    def publish_soon(self, topic: str, body: bytes, on_done: OnDone, *, defer_s: float) -> PendingPublish:
         self._unanswered.append((topic, [body], on_done))
+        return PendingPublish(b"", b"", 0.0)
 
     def step(self, timeout_s: float) -> None:
         if self._unanswered:

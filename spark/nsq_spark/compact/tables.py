@@ -32,7 +32,8 @@ from nsqd_py.stores.commits import (
     iceberg_table,
     os_errors,
 )
-from nsqd_py.stores.object_stores import Store, open_store
+from nsqd_py.stores.directories import DELTA_LOG
+from nsqd_py.stores.object_stores import Store, delta_options, open_store
 
 # All columns of a message but the file that it was read from.
 COLUMNS = tuple(name for name in arrow_schema().names if name != "file")
@@ -102,6 +103,13 @@ def open_directory(directory: str, settings: Mapping[str, str]) -> Store:
     return open_store(directory, settings)
 
 
+def _names_in(directory: str, settings: Mapping[str, str]) -> list[str]:
+    """Return the names in a directory, which may not be there. Raises what pyarrow raises."""
+    store = open_directory(directory, settings)
+    selector = pafs.FileSelector(store.inner(directory), allow_not_found=True)
+    return [info.base_name for info in store.files.get_file_info(selector)]
+
+
 def _plain(directory: str) -> str:
     if is_local(directory):
         return local_path(directory)
@@ -118,6 +126,12 @@ class _ParquetFiles(Table):
         self.directory = _plain(directory)
         self._settings = settings
         self.root = f"{self.directory}/{_UNFINISHED}"
+        with os_errors(self.directory):
+            names = _names_in(self.directory, settings)
+        if DELTA_LOG in names:
+            raise OSError(
+                f"{self.directory} is a Delta table: add to it with --table=delta, or give Parquet files a directory of their own"
+            )
 
     def clean(self) -> None:
         with os_errors(self.directory):
@@ -128,10 +142,8 @@ class _ParquetFiles(Table):
         wanted = set(logs)
         found: dict[Log, list[Span]] = {}
         with os_errors(self.directory):
-            store = open_directory(self.directory, self._settings)
-            selector = pafs.FileSelector(store.inner(self.directory), allow_not_found=True)
-            for info in store.files.get_file_info(selector):
-                parsed = parse_name(info.base_name)
+            for name in _names_in(self.directory, self._settings):
+                parsed = parse_name(name)
                 if parsed and parsed[0] in wanted:
                     found.setdefault(parsed[0], []).append(parsed[1])
         return found
@@ -152,6 +164,12 @@ class _DeltaTable(Table):
         self.root = self.directory = _plain(directory)
         self._settings = settings
         with os_errors(self.root):
+            names = [] if self._is_there() else _names_in(self.root, settings)
+        if any(map(parse_name, names)):
+            raise OSError(
+                f"{self.root} has Parquet files of spark-compact without --table: give the table a directory of its own"
+            )
+        with os_errors(self.root):
             table = self._open()
         check_fits(table, table_schema(), self.root, "spark-compact")
         if _FORGETS in table.metadata().configuration:
@@ -171,6 +189,11 @@ class _DeltaTable(Table):
             files = [one.in_table() for one in written]
             ends = {_key(log): end for log, end in _ends(written).items()}
             commit_to_delta(self._open(), files, time.time_ns() // 1_000_000, ends)
+
+    def _is_there(self) -> bool:
+        from deltalake import DeltaTable  # of an extra
+
+        return bool(DeltaTable.is_deltatable(self.root, delta_options(self.root, self._settings)))
 
     def _open(self) -> Any:
         return delta_table(self.root, table_schema(), self._settings)

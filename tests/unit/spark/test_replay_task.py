@@ -74,7 +74,7 @@ def test_what_may_pass_is_tried_again(tmp_path: Path, error: NsqClientError) -> 
     result = sent(tmp_path, nsqd)
     assert sorted(nsqd.bodies) == bodies()
     assert result.errors == []
-    is_unknown = isinstance(error, ConnectionLost | TimedOut)
+    is_unknown = not isinstance(error, NoNsqd)
     assert (result.counts.possible_duplicates > 0) is is_unknown
 
 
@@ -94,6 +94,25 @@ def test_an_nsqd_that_ends_before_it_answers_a_batch(tmp_path: Path) -> None:
     assert nsqd.counts().keys() == set(bodies(1000))
     twice = len(nsqd.stored) - 1000
     assert 0 < twice <= result.counts.possible_duplicates <= 10 * twice
+
+
+@pytest.mark.parametrize("defer_s", [0.0, 1.0], ids=["MPUB", "DPUB"])
+def test_an_nsqd_that_stores_what_it_refuses(tmp_path: Path, defer_s: float) -> None:
+    """Its bucket does not answer in time: each copy is counted as a possible one."""
+    nsqd = PlayedNsqd()
+    calls = iter(range(1000))
+
+    def verdict(topic: str, some: list[bytes]) -> NsqClientError | None:
+        if next(calls) >= 5:
+            return None
+        nsqd.stored += [(topic, body) for body in some]
+        return PublishFailed("played:1", "E_MPUB_FAILED", "the store did not take a message in time")
+
+    nsqd.verdict = verdict
+    job = Job(("x",), destination=Destination(("played:1",), batch_bytes=250, defer_s=defer_s))
+    result = sent(tmp_path, nsqd, job)
+    assert nsqd.counts().keys() == set(bodies())
+    assert 0 < len(nsqd.stored) - 50 <= result.counts.possible_duplicates
 
 
 def test_what_does_not_pass_ends_the_task_in_time(tmp_path: Path) -> None:
