@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shlex
 from collections import defaultdict
@@ -23,6 +24,8 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, command_with, star
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
 from tests.support.signals import start_children_with_default_signals
 from tests.support.tally import pytest_terminal_summary, tally
+
+_PYSPARK_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 SetConstants = Callable[[str, Mapping[str, float]], None]
 
@@ -77,6 +80,18 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[bool | None]:
     with room_for(item):
         return (yield)
+
+
+@pytest.fixture(autouse=True)
+def plain_log_text(pytestconfig: pytest.Config) -> None:
+    """PySpark's loggers that do not propagate give the handlers of pytest their formatter, which writes JSON."""
+    for name in _PYSPARK_LOGGERS:
+        logger = logging.root.manager.loggerDict.get(name)
+        if isinstance(logger, logging.Logger) and not logger.propagate:
+            logger.propagate = True
+            plugin = pytestconfig.pluginmanager.get_plugin("logging-plugin")
+            plugin.caplog_handler.setFormatter(plugin.formatter)
+            plugin.report_handler.setFormatter(plugin.formatter)
 
 
 @pytest.fixture(scope="session")

@@ -32,12 +32,11 @@ def test_an_object_that_another_thread_adds_stays_known() -> None:
     """It was not closed at the end of the process if it got the id of one that was being forgotten."""
     registry = _Registry()
     registry._most = 1
-    gone, new = ProcessHooks(), ProcessHooks()
+    gone, new, last = ProcessHooks(), ProcessHooks(), ProcessHooks()  # `last` must not get the id of `gone`
     registry.add(gone)
     del gone
     other = _Registry()
     other.add(new)
     registry._refs = RacedRefs(registry._refs, other._refs[id(new)])
-    last = ProcessHooks()
     registry.add(last)
     assert {id(one) for one in registry} == {id(new), id(last)}

@@ -108,7 +108,7 @@ def test_a_requeue_that_is_not_possible_is_a_failure(is_async, caplog) -> None:
     last: Any = run(handler, {"delay_s": 7}, attempts=3)
     assert isinstance(last, DeadLetter)
     assert "each Requeue counts as an attempt. Give the handler Retry" in str(last.error)
-    assert not any(record.exc_info for record in caplog.records)
+    assert "Traceback" not in caplog.text
 
 
 @both
@@ -203,7 +203,7 @@ def test_a_message_that_comes_too_often_is_dead_without_a_call(is_async, caplog)
         in str(outcome.error)
     )
     assert "gives up message 0000000000000001 of orders without a call" in caplog.text
-    assert not any(record.exc_info for record in caplog.records)
+    assert "Traceback" not in caplog.text
 
 
 @both
