@@ -292,9 +292,10 @@ def test_an_nsqd_that_left_its_old_address_with_files_that_no_manifest_describes
         assert found == list(range(first, 200))
         assert list(last["topics"][TOPIC]) == [address(nsqd)]
     unknown = moved(end)
-    unknown["topics"][TOPIC][old_address]["id"] = (
-        f"{int(end['topics'][TOPIC][address(nsqd)]['id'], 16) + 1:016x}"
-    )
+    of_other_node = (
+        int(end["topics"][TOPIC][address(nsqd)]["id"], 16) ^ 1 << 12
+    )  # the next one may be that of a message
+    unknown["topics"][TOPIC][old_address]["id"] = f"{of_other_node:016x}"
     text = f"{address(nsqd)} is that nsqd at another address; .* name {old_address} in the option goneNsqds"
     with pytest.raises(ArchiveError, match=text):
         place.reader(nsqd).latestOffset(unknown, ALL)
