@@ -150,9 +150,8 @@ class _SealedRanges:
         """Yield those of these messages that they lack (`high` not included), in rising order."""
         if self._ranges is None:
             self._ranges = SeqRanges(0)
-            for each in self._files:
-                if each.is_sealed:
-                    self._ranges.add_missing(each.first_seq, each.end_seq)
+            sealed = [each for each in self._files if each.is_sealed]
+            self._ranges.add_all_missing((each.first_seq, each.end_seq) for each in sealed)
         return self._ranges.gaps(low, high)
 
 
