@@ -139,7 +139,12 @@ class Follower:
 
     def node_state(self) -> NodeState:
         """Return what the other nsqds of the group get, which fetch from this one."""
-        return NodeState(self._copy.epoch, self._is_copied or self._has_former_copy)
+        return NodeState(self._copy.epoch, self._has_whole_copy)
+
+    @property
+    def _has_whole_copy(self) -> bool:
+        """True if the files are everything that some nsqd had: the primary, the one before it, or this one."""
+        return self._is_copied or self._has_former_copy
 
     def epochs_of(self, topic: str) -> Epochs:
         """Return the epochs of a topic's log here."""
@@ -192,9 +197,8 @@ class Follower:
         return f"{self.primary} has unfinished messages only in its store ({lacking}): give this standby --store={store} too"
 
     def _state(self) -> StandbyState:
-        is_complete = self._is_copied or self._has_former_copy
         return StandbyState(
-            self.primary, is_complete, self._copy.was_primary, self.is_fenced, self._needs_store
+            self.primary, self._has_whole_copy, self._copy.was_primary, self.is_fenced, self._needs_store
         )
 
     def _write_state(self) -> None:

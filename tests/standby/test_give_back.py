@@ -505,6 +505,15 @@ def test_with_a_secret_and_tls(pair, tmp_path):
     both.check_the_primary()
 
 
+def publish_in_sync(first: NsqdProcess, second: NsqdProcess, etcd: FakeEtcd) -> None:
+    """Publish everything to the first member of a group, and wait until the second one is in sync with it."""
+    wait_until_it_follows(second)
+    first.create("t", "c")
+    first.publish("t", EVERYTHING)
+    wait_until_it_has_all(first)
+    wait_until(lambda: len(etcd.note("orders")["members"]) == 2, DEADLINE_S, "the standby to be in sync")
+
+
 def test_the_holder_of_a_lease_gets_it_back(tmp_path, processes):
     """Whoever of the two takes the lease has everything."""
     with FakeEtcd() as etcd:
@@ -514,11 +523,7 @@ def test_the_holder_of_a_lease_gets_it_back(tmp_path, processes):
         NsqdProcess(first.data_path).start().stop()
         first.start()
         second.start()
-        wait_until_it_follows(second)
-        first.create("t", "c")
-        first.publish("t", EVERYTHING)
-        wait_until_it_has_all(first)
-        wait_until(lambda: len(etcd.note("orders")["members"]) == 2, DEADLINE_S, "the standby to be in sync")
+        publish_in_sync(first, second, etcd)
         second.signal(signal.SIGSTOP)  # so that the first is the first to compete
         first.kill()
         remove(0)(first)
@@ -540,11 +545,7 @@ def test_members_of_a_group_that_has_moved(tmp_path, processes, harm, ttl_s):
         NsqdProcess(first.data_path).start().stop()
         for nsqd in processes:
             nsqd.start()
-        wait_until_it_follows(second)
-        first.create("t", "c")
-        first.publish("t", EVERYTHING)
-        wait_until_it_has_all(first)
-        wait_until(lambda: len(etcd.note("orders")["members"]) == 2, DEADLINE_S, "the standby to be in sync")
+        publish_in_sync(first, second, etcd)
         for nsqd in (second, first):
             nsqd.kill()
         harm(first)
